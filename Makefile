@@ -1,0 +1,64 @@
+# Every target sets itself up: the first one run makes .venv, with the versions in constraints.txt.
+#
+#   make PYTHON=python3.12    another interpreter (3.11 or newer)
+#   make test TESTFLAGS="-n 2 -k nonfinite"
+
+PYTHON ?= python3
+TESTFLAGS ?= -n logical --maxprocesses 4 --dist loadgroup
+BENCHFLAGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions wire)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench dist clean
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: $(READY)  ## train a small GPT-2 with a planted NaN and stop on it
+	$(BIN)/tensorpoint demo
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest $(TESTFLAGS)
+
+lint: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+lint: $(READY)  ## style, format, types, import floors
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	@# In the debuggee the package has another name, so these rooms import relatively.
+	@! grep -rnE '^ *(from|import) tensorpoint\b' --include='*.py' $(IN_DEBUGGEE) || { \
+	    echo "error: import relatively there" >&2; exit 1; }
+
+format: $(READY)  ## apply what lint asks for, where ruff can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY)  ## measure latency and overhead (BENCHFLAGS="--json FILE")
+	$(BIN)/python tests/bench $(BENCHFLAGS)
+
+dist: $(READY)  ## build wheel and sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+clean:  ## remove what was built and cached; .venv stays
+	rm -rf dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find server tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian packs `venv` on its own: without it the first attempt fails half way.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "error: set-up needs Python 3.11 or newer, tried '$(PYTHON)'. Name one: make PYTHON=python3.12" >&2; \
+	    exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	    && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv \
+	    && $(PYTHON) -m venv --clear .venv; } || { \
+	    echo "error: '$(PYTHON) -m venv' does not work. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
+	    exit 1; }
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[demo,test,dev]'
+	@touch $@

@@ -1,0 +1,122 @@
+"""The diagnosis in words: what, where, and what that means."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from ..wire import TensorSummary
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+_DIRECT_FORWARD = re.compile(r"(?<!super\(\))\.forward\(")
+
+
+def kind(summary: TensorSummary) -> str:
+    """"NaN", "Inf" or both, as a headline says it."""
+    found = ["NaN"] if summary.nan else []
+    if summary.posinf or summary.neginf:
+        found.append("Inf" if summary.posinf else "-Inf")
+    return " and ".join(found)
+
+
+def headline(summary: TensorSummary, where: str) -> str:
+    """The first words of a stop, to be completed by the module: "NaN in the output of"."""
+    return f"{kind(summary)} in {where}"
+
+
+def describe(summary: TensorSummary) -> str:
+    """The tensor in numbers: how many elements of how many, which, and the range of the rest."""
+    counts = [
+        f"{count} {word}"
+        for count, word in (
+            (summary.nan, "NaN"),
+            (summary.posinf, "+Inf"),
+            (summary.neginf, "-Inf"),
+        )
+        if count
+    ]
+    bad = summary.nan + summary.posinf + summary.neginf
+    text = (
+        f"{summary.name}: {summary.dtype} {list(summary.shape)} on {summary.device}, "
+        f"{bad} of {summary.elements} elements not finite ({', '.join(counts)})"
+    )
+    if summary.first_index:
+        text += f", the first at {list(summary.first_index)}"
+    if summary.finite_min is None:
+        return f"{text}; no element is finite."
+    return f"{text}; the finite ones span {summary.finite_min:.4g} to {summary.finite_max:.4g}."
+
+
+def input_origin(root: Module, summary: TensorSummary) -> str:
+    """Where a bad batch is bad."""
+    sample = (
+        f" (sample {summary.first_index[0]} of {summary.shape[0]})"
+        if summary.first_index and len(summary.shape) > 1
+        else ""
+    )
+    return (
+        f"It came in with argument {summary.name!r}{sample} of {type(root).__name__}: "
+        "it was there before the model ran."
+    )
+
+
+def fresh(module: Module, path: str) -> str:
+    """A module whose inputs are fine made the value."""
+    return (
+        f"It was made in {place(module, path)}: the module's arguments, parameters and buffers "
+        "are finite."
+    )
+
+
+def inline(module: Module, path: str, child_path: str) -> str:
+    """The value was made between two child calls of a forward."""
+    return (
+        f"It was made by an operation in the forward of {place(module, path)}, before the call of "
+        f"{child_path}, whose argument it already is; what {place(module, path)} received is "
+        "finite."
+    )
+
+
+def spoilt_parameter(kind: str, path: str) -> str:
+    """A parameter or buffer was already bad when the module ran."""
+    return (
+        f"The {kind} of {path or 'the model'} was not finite before this forward: it was written "
+        "by an earlier backward and optimizer step, or loaded so."
+    )
+
+
+def place(module: Module, path: str) -> str:
+    """A module by path and class; the root by its class alone."""
+    name = type(module).__name__
+    return f"{path} ({name})" if path else name
+
+
+def unhooked_children(module: Module) -> tuple[str, ...]:
+    """A note if `module.forward` calls a child's `.forward()` directly, which runs no hook."""
+    try:
+        lines, first = inspect.getsourcelines(type(module).forward)
+    except (OSError, TypeError):
+        return ()
+    for offset, line in enumerate(lines):
+        if _DIRECT_FORWARD.search(line.partition("#")[0]):
+            return (
+                f"Line {first + offset} of {type(module).__name__} calls a module through "
+                ".forward(), which runs no hooks: the value may come from inside it.",
+            )
+    return ()
+
+
+def compiled_region(module: Module) -> tuple[str, ...]:
+    """A note if `module` runs compiled: what happens inside is seen at its boundary only."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
+    if not wrapped and getattr(module, "_compiled_call_impl", None) is None:
+        return ()
+    return (
+        f"{type(module).__name__} runs compiled (torch.compile): modules inside are fused and not "
+        "watched one by one. Run without compile to stop at the inner module.",
+    )

@@ -1,0 +1,139 @@
+"""Is a -inf deliberate? Attention masks and masked logits are full of them.
+
+At module level the values alone can't always tell a mask from `log(0)`, so several signs are
+asked, surest first: what the tensor is called, whether it holds nothing but one number and
+-inf, and what autograd recorded. Where no sign speaks (`no_grad` in a module of the user's own) a
+tensor whose only non-finite values are -inf is taken for a mask: a debugger that stops at every
+masked logit would be switched off. NaN and +inf are never deliberate.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .tensors import values_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Module
+
+_MASK_NAMES = ("mask", "bias")
+#: autograd nodes that write a constant into chosen places
+_MASKING = (
+    "MaskedFill",
+    "MaskedScatter",
+    "Where",
+    "IndexPut",
+    "IndexFill",
+    "IndexCopy",
+    "Scatter",
+    "Copy",
+    "Fill",
+    "Triu",
+    "Tril",
+    "ConstantPad",
+)
+#: nodes that move or scale values but make no -inf of their own from finite ones
+_PASSING = (
+    "View",
+    "UnsafeView",
+    "ReshapeAlias",
+    "Transpose",
+    "Permute",
+    "Expand",
+    "Slice",
+    "Select",
+    "Unsqueeze",
+    "Squeeze",
+    "Cat",
+    "Stack",
+    "Split",
+    "Unbind",
+    "ToCopy",
+    "Clone",
+    "T",
+    "Alias",
+    "Repeat",
+    "Sub",
+    "Mul",
+    "Div",
+)
+_MAX_NODES = 64
+
+
+def is_mask(tensor: torch.Tensor, name: str, consumer: Module | None = None) -> bool:
+    """Whether a tensor whose only non-finite values are -inf is meant to hold them.
+
+    `name` is the argument's name; `consumer` the module that receives it: a softmax is made for
+    masked scores.
+    """
+    last = name.rpartition(".")[2]
+    if any(word in last for word in _MASK_NAMES) or _holds_one_number(tensor):
+        return True
+    if consumer is not None and "Softmax" in type(consumer).__name__:
+        return True
+    return _made_by_masking(tensor) is not False
+
+
+def is_masked_output(tensor: torch.Tensor, module: Module) -> bool:
+    """The same for an output of `module` whose inputs are finite.
+
+    A torch layer without children (`Linear`, `LogSoftmax`) never masks: its -inf is an overflow or
+    a logarithm of zero, as is one next to values near the limits of a half-precision type.
+    """
+    if _holds_one_number(tensor):
+        return True
+    if type(module).__module__.startswith("torch.nn.modules.") and not module._modules:
+        return False
+    made = _made_by_masking(tensor)
+    return (not _near_overflow(tensor)) if made is None else made
+
+
+def _holds_one_number(tensor: torch.Tensor) -> bool:
+    """{0, -inf}: an additive mask. A single finite value elsewhere makes it one too."""
+    torch = sys.modules["torch"]
+    values = values_of(tensor)
+    if values is None:
+        return False
+    good = values[torch.isfinite(values)]
+    return good.numel() > 0 and bool((good == good.reshape(-1)[0]).all()) and values.numel() > 2
+
+
+def _near_overflow(tensor: torch.Tensor) -> bool:
+    torch = sys.modules["torch"]
+    values = values_of(tensor)
+    if values is None or values.element_size() > 2:
+        return False
+    good = values[torch.isfinite(values)]
+    limit = torch.finfo(values.dtype).max / 8
+    return good.numel() > 0 and float(good.abs().max()) > limit
+
+
+def _made_by_masking(tensor: torch.Tensor) -> bool | None:
+    """What autograd recorded: True for a masking node, False for a computation, None if unknown.
+
+    An addition of a constant (an operand without a gradient) is how an additive mask is applied.
+    """
+    start: Any = tensor.grad_fn
+    if start is None:
+        return None
+    queue: deque[Any] = deque([start])
+    for _ in range(_MAX_NODES):
+        if not queue:
+            break
+        node = queue.popleft()
+        kind = type(node).__name__.partition("Backward")[0]
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if kind.startswith(_MASKING):
+            return True
+        if kind == "Add":
+            if len(parents) < len(node.next_functions):
+                return True
+            queue.extend(parents)
+        elif kind in _PASSING or kind.rstrip("0123456789") in _PASSING:
+            queue.extend(parents)
+        elif node is start:
+            return False
+    return False

@@ -1,0 +1,177 @@
+"""Which module is running: names, the stack of calls on each thread, and step numbers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+from ..conditions import Sample
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+#: Attribute names that wrappers put between a module and the one it wraps; paths leave them out,
+#: so that a condition written for the model also holds for the wrapped model.
+_WRAPPER_ATTRIBUTES = frozenset(
+    {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+)
+_WRAPPER_ROOTS = frozenset({"DataParallel", "DistributedDataParallel"})
+
+
+class Call:
+    """One running call of a module."""
+
+    __slots__ = ("args", "checked", "explained", "kwargs", "module", "seen_entry", "version")
+
+    def __init__(
+        self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], seen_entry: bool = True
+    ) -> None:
+        self.module = module
+        self.args = args
+        #: Empty until the call ends or `arguments` has looked: pre-hooks aren't given keywords.
+        self.kwargs = kwargs
+        #: False for a call that was already running when we were armed: its end is not seen.
+        self.seen_entry = seen_entry
+        #: Rules for which a bad value in this call is already accounted for.
+        self.explained: set[int] | None = None
+        #: The last child output that was found finite, and its version then.
+        self.checked: tuple[weakref.ref[Any], int] | None = None
+        #: The version of the first argument at entry, where it has one.
+        self.version = _version(args[0]) if args else None
+
+    @property
+    def first_argument(self) -> object:
+        return self.args[0] if self.args else None
+
+    def was_first_argument_changed(self) -> bool:
+        """Whether the call has written into its first argument.
+
+        An activation with `inplace=True` does, but makes no NaN that wasn't there.
+        """
+        return (
+            self.version is not None
+            and _version(self.first_argument) != self.version
+            and not getattr(self.module, "inplace", False)
+        )
+
+
+def _version(value: Any) -> int | None:
+    if not isinstance(value, sys.modules["torch"].Tensor) or value.is_inference():
+        return None  # inference tensors keep no version
+    return int(value._version)
+
+
+class Names:
+    """Paths of modules below their root, and how often each root has been called."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Module, tuple[weakref.ref[Module], str]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._calls: weakref.WeakKeyDictionary[Module, int] = weakref.WeakKeyDictionary()
+        self._optimizer_steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def learn(self, root: Module) -> None:
+        """Name the modules below `root`, unless it is itself part of a larger known one."""
+        with self._lock:
+            if root not in self._known:
+                self._name_all(root)
+
+    def _name_all(self, root: Module) -> None:
+        reference = weakref.ref(root)
+        for name, module in root.named_modules():
+            self._known[module] = (reference, _clean_path(root, name))
+
+    def root_and_path(self, module: Module) -> tuple[Module, str]:
+        """The root that `module` belongs to and its path below it ("" for the root)."""
+        known = self._known.get(module)
+        root = known[0]() if known is not None else None
+        if known is None or root is None:
+            return module, ""
+        return root, known[1]
+
+    def path(self, module: Module, within: Module) -> str:
+        """The path of `module`; relearns `within`'s modules if it was added later."""
+        if module not in self._known:
+            root = self.root_and_path(within)[0]
+            with self._lock:
+                self._name_all(root)
+            if module not in self._known:
+                return f"<{type(module).__name__}>"
+        return self.root_and_path(module)[1]
+
+    def count_call(self, root: Module) -> None:
+        """Count a forward call of `root`: the first makes its step 0."""
+        with self._lock:
+            self._calls[root] = self._calls.get(root, -1) + 1
+
+    def step(self, module: Module) -> int | None:
+        """The step that `module`'s root is in, or None before its first call."""
+        return self._calls.get(self.root_and_path(module)[0])
+
+    def count_optimizer_step(self, optimizer: Any) -> None:
+        """Count a finished `optimizer.step()`."""
+        with self._lock:
+            self._optimizer_steps[optimizer] = self._optimizer_steps.get(optimizer, 0) + 1
+
+    def optimizer_step(self) -> int:
+        """Finished optimizer steps; of several optimizers, those of the one that made most."""
+        return max(self._optimizer_steps.values(), default=0)
+
+    def counters(self, module: Module) -> dict[str, Sample]:
+        """`step` and `optimizer_step` as conditions see them at `module`."""
+        step = self.step(module)
+        done = self.optimizer_step()
+        counters = {"optimizer_step": Sample(done, step)}
+        if step is not None:
+            counters["step"] = Sample(step, step)
+        return counters
+
+
+def _clean_path(root: Module, name: str) -> str:
+    parts = [part for part in name.split(".") if part not in _WRAPPER_ATTRIBUTES]
+    if type(root).__name__ in _WRAPPER_ROOTS and parts and parts[0] == "module":
+        del parts[0]
+    return ".".join(parts)
+
+
+def running_calls(frame: FrameType | None, but: Module | None = None) -> list[Call]:
+    """The module calls on the Python stack at `frame`, outermost first, read from the frames.
+
+    `but` leaves out the innermost one if it is that module's.
+    """
+    call_impl = sys.modules["torch.nn"].Module._call_impl.__code__
+    calls: list[Call] = []
+    while frame is not None:
+        if frame.f_code is call_impl:
+            names = frame.f_locals
+            module = names["self"]
+            if calls or module is not but:
+                calls.append(Call(module, names["args"], names["kwargs"], seen_entry=False))
+            but = None
+        frame = frame.f_back
+    calls.reverse()
+    return calls
+
+
+def frame_of_call(module: Module, frame: FrameType | None) -> FrameType | None:
+    """The frame in which torch's `Module._call_impl` runs `module`, outwards from `frame`."""
+    call_impl = sys.modules["torch.nn"].Module._call_impl.__code__
+    while frame is not None:
+        if frame.f_code is call_impl and frame.f_locals["self"] is module:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def keywords_of(call: Call) -> dict[str, Any]:
+    """The keyword arguments of a running call, which torch doesn't hand to global pre-hooks."""
+    if not call.kwargs:
+        frame = frame_of_call(call.module, sys._getframe())
+        if frame is not None:
+            call.kwargs = cast("dict[str, Any]", frame.f_locals["kwargs"])
+    return call.kwargs

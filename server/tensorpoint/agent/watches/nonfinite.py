@@ -1,0 +1,336 @@
+"""nonfinite: NaN and Inf, in the batch and fresh in the forward pass.
+
+Formula: a module's call is *fresh non-finite* if an element of its output is NaN or infinite and
+all of its arguments, parameters and buffers are finite. The innermost such call is the producer;
+modules that merely pass the value on are not. Deliberate -inf (masks) counts as finite.
+
+Cost: one `x.sum()` per module output (see `tensors`), skipped for a container that returns its
+last child's output unchanged. Arguments and parameters are looked at only on suspicion. On CUDA
+each check waits for the device; slots that are read once per step come with a later version.
+
+Source of the criterion: ARCHITECTURE "Non-finite, precisely" (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ...conditions import Sample
+from ...wire import TensorSummary
+from .. import explain
+from ..masks import is_mask, is_masked_output
+from ..modules import Call, Names, keywords_of
+from ..rules import Rule
+from ..tensors import has_nonfinite, summarise, tensors_in, values_of
+from .base import Event, Stop
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Module
+
+
+class Nonfinite:
+    """Stops at the call that turned finite values into a NaN or an infinity."""
+
+    metric: ClassVar[str] = "nonfinite"
+
+    def __init__(self, names: Names, stop: Stop) -> None:
+        self._names = names
+        self._stop = stop
+        self._rules: tuple[Rule, ...] = ()
+        self._every: tuple[Rule, ...] = ()
+        #: Per thread: whether the last root's output was bad, so that what is computed from it (a
+        #: loss module's argument) isn't taken for a bad batch.
+        self._thread = threading.local()
+
+    def arm(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._every = tuple(rule for rule in rules if rule.every_observation)
+
+    # The batch ---------------------------------------------------------------------------------
+
+    def on_root(self, call: Call) -> None:
+        """Look at the arguments of a root module's call: the batch."""
+        if sys.modules["torch"]._C._current_graph_task_id() != -1:
+            return  # a checkpointed block run again inside backward(), not a batch
+        place = (id(call.module), "input")
+        bad = next(self._bad_arguments(call), None)
+        if bad is None or getattr(self._thread, "spoilt", False):
+            for rule in self._rules:
+                rule.rearm(place)
+            return
+        event = Event(
+            name="nonfinite.input",
+            module=call.module,
+            entered=call.module,
+            headline=explain.headline(bad, "the input of"),
+            sentences=(explain.describe(bad), explain.input_origin(call.module, bad)),
+            value=bad.nan + bad.posinf + bad.neginf,
+            tensor=bad,
+            values={"inputs": call.args, "keyword_inputs": keywords_of(call)},
+        )
+        fired = self._observe(self._rules, call, [call], place, "input", event)
+        if fired:
+            self._stop(fired, event)
+
+    # The forward pass --------------------------------------------------------------------------
+
+    def on_exit(self, call: Call, outer: list[Call], output: object) -> None:
+        """Look at a module's output, and on suspicion for the call that made it."""
+        bad = self._real_faults(call, output) if self._is_bad(call, outer, output) else []
+        if not outer:
+            self._thread.spoilt = bool(bad)
+        if bad:
+            self._look_for_producer(call, outer, bad[0], output)
+        for rule in self._rules:
+            if rule.is_true_somewhere:
+                self._rearm(rule, call)
+        for rule in self._every:
+            self._observe_finite(rule, call)
+
+    def _is_bad(self, call: Call, outer: list[Call], output: object) -> bool:
+        if type(output) is not sys.modules["torch"].Tensor:
+            return any(has_nonfinite(tensor) for _, tensor in tensors_in(output, "output"))
+        if call.checked is not None and call.checked[0]() is output:
+            unchanged = not output.is_inference() and output._version == call.checked[1]
+        else:
+            unchanged = False
+        if not unchanged and has_nonfinite(output):
+            return True
+        if outer and not output.is_inference():
+            outer[-1].checked = (weakref.ref(output), output._version)
+        return False
+
+    def _real_faults(self, call: Call, output: object) -> list[TensorSummary]:
+        """The non-finite tensors of `output`, but for deliberate -inf."""
+        masked_inputs = any(True for _ in self._masked_arguments(call))
+        return [
+            summary
+            for tensor, summary in _nonfinite(output, "output")
+            if not _only_neginf(summary)
+            or not (masked_inputs or is_masked_output(tensor, call.module))
+        ]
+
+    def _look_for_producer(
+        self, call: Call, outer: list[Call], bad: TensorSummary, output: object
+    ) -> None:
+        pending = list(self._rules)
+        chain = [call, *reversed(outer)]
+        for depth, producer in enumerate(chain):
+            pending = [rule for rule in pending if not _is_explained(rule, producer)]
+            if not pending:
+                return
+            if next(self._bad_arguments(producer), None) is not None:
+                continue
+            entered = chain[max(depth - 1, 0)]
+            parameter = _bad_parameter(producer.module)
+            if parameter is not None:
+                self._report_parameter(pending, producer, chain[depth:], entered, parameter)
+            else:
+                self._report_output(pending, producer, chain[depth:], entered, bad, output)
+            return
+
+    def _report_output(
+        self,
+        rules: list[Rule],
+        producer: Call,
+        around: list[Call],
+        entered: Call,
+        summary: TensorSummary,
+        output: object,
+    ) -> None:
+        path = self._names.path(producer.module, around[-1].module)
+        inline = entered is not producer
+        where = (
+            explain.inline(producer.module, path, self._names.path(entered.module, producer.module))
+            if inline
+            else explain.fresh(producer.module, path)
+        )
+        event = Event(
+            name="nonfinite.forward",
+            module=producer.module,
+            entered=entered.module,
+            headline=explain.headline(summary, "an op inside" if inline else "the output of"),
+            sentences=(
+                explain.describe(summary),
+                where,
+                *explain.unhooked_children(producer.module),
+                *explain.compiled_region(producer.module),
+            ),
+            value=summary.nan + summary.posinf + summary.neginf,
+            tensor=summary,
+            values={
+                "output": output,
+                "inputs": producer.args,
+                "keyword_inputs": keywords_of(producer),
+            },
+        )
+        place = (id(producer.module), "forward")
+        fired = self._observe(rules, producer, around, place, "forward", event)
+        if fired:
+            self._stop(fired, event)
+
+    def _report_parameter(
+        self,
+        rules: list[Rule],
+        consumer: Call,
+        around: list[Call],
+        entered: Call,
+        found: tuple[Module, str, TensorSummary],
+    ) -> None:
+        owner, kind, summary = found
+        path = self._names.path(owner, around[-1].module)
+        event = Event(
+            name="nonfinite.input",
+            module=owner,
+            entered=consumer.module if entered is consumer else entered.module,
+            headline=explain.headline(summary, f"{kind} {summary.name} of"),
+            sentences=(explain.describe(summary), explain.spoilt_parameter(kind, path)),
+            value=summary.nan + summary.posinf + summary.neginf,
+            tensor=summary,
+            values={"inputs": consumer.args, "keyword_inputs": keywords_of(consumer)},
+        )
+        place = (id(owner), "input")
+        fired = self._observe(rules, consumer, around, place, "input", event, path)
+        if fired:
+            self._stop(fired, event)
+
+    # Rules -------------------------------------------------------------------------------------
+
+    def _observe(
+        self,
+        rules: Sequence[Rule],
+        call: Call,
+        around: list[Call],
+        place: tuple[int, str],
+        phase: str,
+        event: Event,
+        path: str | None = None,
+    ) -> list[Rule]:
+        """Tell the rules about `event`; returns those that turned true with it.
+
+        A rule that looks at this module has its explanation: the calls around it, whose outputs
+        carry the same value, are no news to it. One that looks only at a module further out is
+        asked again when that one returns.
+        """
+        if path is None:
+            path = self._names.path(call.module, around[-1].module)
+        values = self._values(call.module, Sample(True, self._names.step(call.module)))
+        fired: list[Rule] = []
+        for rule in rules:
+            if not rule.looks_at(path, phase):
+                _explain(rule, call)
+                continue
+            if rule.observe(place, values):
+                fired.append(rule)
+            for surrounding in around:
+                _explain(rule, surrounding)
+        return fired
+
+    def _rearm(self, rule: Rule, call: Call) -> None:
+        if _is_explained(rule, call):
+            return
+        rule.rearm((id(call.module), "forward"))
+        place = (id(call.module), "input")
+        if rule.is_true_at(place) and not any(has_nonfinite(parameter) for parameter in _own_state(call.module)):
+            rule.rearm(place)
+
+    def _observe_finite(self, rule: Rule, call: Call) -> None:
+        path = self._names.path(call.module, call.module)
+        if _is_explained(rule, call) or not rule.looks_at(path):
+            return
+        values = self._values(call.module, Sample(False, self._names.step(call.module)))
+        if rule.observe((id(call.module), "forward"), values):
+            event = Event(
+                name="nonfinite.forward",
+                module=call.module,
+                entered=call.module,
+                headline="the condition turned true at",
+                sentences=(f"nonfinite is false here; the condition is {rule.tensorpoint.text}",),
+                value=0,
+                values={"inputs": call.args, "keyword_inputs": call.kwargs},
+            )
+            self._stop([rule], event)
+
+    def _values(self, module: Module, seen: Sample) -> dict[str, Sample]:
+        return {"nonfinite": seen, **self._names.counters(module)}
+
+    # Arguments ---------------------------------------------------------------------------------
+
+    def _bad_arguments(self, call: Call) -> Iterator[TensorSummary]:
+        """Summaries of the non-finite arguments of `call` that no mask explains.
+
+        A first argument that was changed in place during the call is left out: what came in is
+        no longer there to be seen, and the module that changed it is the producer.
+        """
+        for tensor, summary in _nonfinite_arguments(call):
+            if tensor is call.first_argument and call.was_first_argument_changed():
+                continue
+            if not (_only_neginf(summary) and is_mask(tensor, summary.name, call.module)):
+                yield summary
+
+    def _masked_arguments(self, call: Call) -> Iterator[TensorSummary]:
+        for _, summary in _nonfinite_arguments(call):
+            if _only_neginf(summary):
+                yield summary
+
+
+def _nonfinite(value: object, name: str) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
+    for inner, tensor in tensors_in(value, name):
+        if has_nonfinite(tensor):
+            yield tensor, summarise(tensor, inner)
+
+
+def _nonfinite_arguments(call: Call) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
+    for position, value in enumerate(call.args):
+        yield from _nonfinite(value, _argument_name(call.module, position))
+    for keyword, value in list(keywords_of(call).items()):
+        yield from _nonfinite(value, keyword)
+
+
+def _argument_name(module: Module, position: int) -> str:
+    """The name that `forward` gives its argument at `position`."""
+    try:
+        parameters = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    named = [item.name for item in parameters if item.kind is not item.VAR_POSITIONAL]
+    return named[position] if position < len(named) else f"args[{position}]"
+
+
+def _bad_parameter(module: Module) -> tuple[Module, str, TensorSummary] | None:
+    """The first non-finite parameter or buffer below `module`: its owner, its kind, its summary."""
+    for owner in module.modules():
+        for kind, tensors in (("parameter", owner._parameters), ("buffer", owner._buffers)):
+            for name, tensor in tensors.items():
+                if tensor is not None and has_nonfinite(tensor):
+                    summary = summarise(tensor, name)
+                    if not _only_neginf(summary):
+                        return owner, kind, summary
+    return None
+
+
+def _own_state(module: Module) -> Iterator[torch.Tensor]:
+    for tensors in (module._parameters, module._buffers):
+        for tensor in tensors.values():
+            if tensor is not None and values_of(tensor) is not None:
+                yield tensor
+
+
+def _only_neginf(summary: TensorSummary) -> bool:
+    return summary.nan == 0 and summary.posinf == 0
+
+
+def _is_explained(rule: Rule, call: Call) -> bool:
+    return call.explained is not None and rule.id in call.explained
+
+
+def _explain(rule: Rule, call: Call) -> None:
+    if call.explained is None:
+        call.explained = set()
+    call.explained.add(rule.id)

@@ -1,0 +1,286 @@
+"""The command line: what each command takes. What it does lives in the module of its name.
+
+Modules are imported by the command that needs them: an editor waits for `tensorpoint dap`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+if TYPE_CHECKING:
+    from tensorpoint.run import Options, Program
+
+_RUN_USAGE = "tensorpoint run [options] (PROGRAM | -m MODULE | -c CODE) [ARGS ...]"
+_RUN_EPILOG = """\
+Everything after PROGRAM, MODULE or CODE is the program's own, as with `python`.
+
+Conditions of --on:
+  nonfinite                    NaN or Inf born anywhere (the default without --on)
+  'nonfinite("model.layers.*") and step > 100'
+  layer:model.layers.3         stop when that layer is entered
+  'layer:*.mlp if step > 10'   the same with a condition
+
+Exit status: 3 if a tensorpoint fired, 2 if the command or a condition is refused,
+else the program's own (128+N if signal N ended it).
+
+The report of a stop goes to standard error. With --json each stop is one line of JSON on standard
+output, the only thing there: what the program prints goes to standard error.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["run"]:
+        # By hand: argparse would take the program's options for ours.
+        return _run(arguments[1:])
+    options = _parser().parse_args(arguments)
+    if options.command == "dap":
+        return _dap(options)
+    if options.command == "doctor":
+        return _doctor(options)
+    if options.command == "demo":
+        return _demo(options)
+    _parser().print_help()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from tensorpoint import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="tensorpoint",
+        description="A debugger for PyTorch that stops on tensor conditions.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tensorpoint {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    dap = commands.add_parser("dap", help="the debug adapter that an editor starts")
+    dap.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=_address,
+        help="wait for editors on a port instead of standard input and output",
+    )
+    dap.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="let --listen take an address that other machines reach; "
+        "whoever connects can run code here",
+    )
+    _add_log_dir(dap)
+
+    # Parsed elsewhere, listed here.
+    commands.add_parser("run", help="run a program and report each stop", add_help=False)
+
+    demo = commands.add_parser("demo", help="train a small GPT-2 with a planted NaN and find it")
+    _add_python(demo)
+    _add_log_dir(demo)
+
+    doctor = commands.add_parser("doctor", help="say what works here and what does not")
+    doctor.add_argument("--json", action="store_true", help="as one JSON object")
+    _add_python(doctor)
+    _add_log_dir(doctor)
+    return parser
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tensorpoint run",
+        usage=_RUN_USAGE,
+        description="Run a program and report each stop, without an editor.",
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--on",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="stop on this condition; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="report each stop as a line of JSON")
+    parser.add_argument(
+        "--max-stops",
+        metavar="N",
+        type=_positive,
+        help="report at most N stops (1, or without limit with --on-stop continue)",
+    )
+    parser.add_argument(
+        "--on-stop",
+        choices=("continue", "quit"),
+        help="after the last stop that is reported: let the program run on, or end it (quit)",
+    )
+    _add_python(parser)
+    parser.add_argument(
+        "--no-subprocess",
+        action="store_true",
+        help="do not watch the processes that the program starts",
+    )
+    _add_log_dir(parser)
+    return parser
+
+
+def _add_python(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--python",
+        metavar="PY",
+        help="the interpreter that runs the program (the one that runs tensorpoint)",
+    )
+
+
+def _add_log_dir(parser: argparse.ArgumentParser) -> None:
+    default = os.environ.get("TENSORPOINT_LOG_DIR")
+    parser.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        type=Path,
+        default=Path(default) if default else None,
+        help="write logs of all processes there ($TENSORPOINT_LOG_DIR)",
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    host = host.removeprefix("[").removesuffix("]")  # [::1]:5678
+    return (host if colon and host else "127.0.0.1", int(port))
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of stops")
+    return int(text)
+
+
+# -- run
+
+
+_FLAGS: tuple[tuple[str, Literal["module", "code"]], ...] = (("-m", "module"), ("-c", "code"))
+
+
+def split_command(argv: Sequence[str]) -> tuple[list[str], Program | None]:
+    """Our options, and the program with all that follows it, left as it is."""
+    from tensorpoint.run import Program
+
+    with_value = {"--on", "--max-stops", "--on-stop", "--python", "--log-dir"}
+    i = 0
+    while i < len(argv):
+        word = argv[i]
+        if word in with_value:
+            i += 2
+            continue
+        for flag, kind in _FLAGS:
+            if word == flag and i + 1 < len(argv):
+                return list(argv[:i]), Program(kind, argv[i + 1], tuple(argv[i + 2 :]))
+            # As python has it: -mMODULE.
+            if word.startswith(flag) and len(word) > len(flag):
+                return list(argv[:i]), Program(kind, word[2:], tuple(argv[i + 1 :]))
+        if word == "--" and i + 1 < len(argv):
+            return list(argv[:i]), Program("program", argv[i + 1], tuple(argv[i + 2 :]))
+        if not word.startswith("-"):
+            return list(argv[:i]), Program("program", word, tuple(argv[i + 1 :]))
+        i += 1
+    return list(argv), None
+
+
+def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
+    """The options of `tensorpoint run`, and whether stops are reported as JSON."""
+    from tensorpoint.run import Options
+
+    ours, program = split_command(argv)
+    parser = _run_parser()
+    given = parser.parse_args(ours)
+    if program is None:
+        parser.error("name a PROGRAM, -m MODULE or -c CODE")
+    max_stops: int | None = given.max_stops
+    if max_stops is None and given.on_stop != "continue":
+        max_stops = 1
+    options = Options(
+        program=program,
+        on=tuple(given.on),
+        max_stops=max_stops,
+        on_stop=given.on_stop or "quit",
+        python=given.python,
+        log_dir=given.log_dir,
+        subprocess=not given.no_subprocess,
+        stdout_is_ours=given.json,
+    )
+    return options, given.json
+
+
+def _run(argv: Sequence[str]) -> int:
+    from tensorpoint.report import print_stop, report_console, stop_as_json
+    from tensorpoint.run import Reported, RunError, run
+
+    options, as_json = run_options(argv)
+    console = report_console()
+
+    def report(reported: Reported) -> None:
+        if as_json:
+            print(stop_as_json(reported.stop), flush=True)
+        else:
+            print_stop(console, reported.stop, number=reported.number, process=reported.process)
+
+    try:
+        outcome = run(options, report)
+    except RunError as error:
+        print(f"tensorpoint: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        _die_of_interrupt()
+    finally:
+        _forget_broken_stdout()
+    if outcome.quit and not as_json:
+        print(
+            "tensorpoint: the program was ended there; --on-stop continue lets it go on",
+            file=sys.stderr,
+        )
+    if outcome.interrupted:
+        _die_of_interrupt()
+    return outcome.status
+
+
+def _forget_broken_stdout() -> None:
+    """Keep the interpreter from complaining at exit that nobody reads our output."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _die_of_interrupt() -> NoReturn:
+    """End as a program does that Ctrl-C ended: the shell script that called us ends, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(128 + signal.SIGINT)
+
+
+# -- the others
+
+
+def _dap(options: argparse.Namespace) -> int:
+    from tensorpoint.dap.server import serve
+
+    return serve(options.listen, options.allow_remote, options.log_dir)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from tensorpoint.demo import demo
+
+    return demo(options.python, options.log_dir)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from tensorpoint.doctor import doctor
+
+    return doctor(options.python, as_json=options.json, log_dir=options.log_dir)

@@ -1,0 +1,149 @@
+"""The words of the condition language: each metric's name, shape, range and meaning.
+
+Data only. What is written here is what the parser accepts, what Z3 assumes, what `plan` lets
+through and what `docs/conditions.md` lists (a test compares them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["modules", "global", "call", "function", "name"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword argument of a metric: the words it takes, and those this version watches."""
+
+    name: str
+    choices: tuple[str, ...]
+    watched: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One word of the language.
+
+    `form` says how it is written: "modules" `m("glob")` per module, `m()` being `default_glob`;
+    "global" the same, but `m()` is one value for the whole model; "call" `m()` without a glob;
+    "function" `m("module:function")`; "name" plain `m`.
+
+    `low` and `high` bound its finite values, both inclusive, None where there is no bound. A
+    measured number may also be NaN, and infinite on a side that has no bound.
+    """
+
+    name: str
+    kind: Literal["bool", "number"]
+    meaning: str
+    form: Form = "modules"
+    low: float | None = None
+    high: float | None = None
+    default_glob: str | None = None
+    options: tuple[Option, ...] = ()
+    watched: bool = False
+    #: A count that says when to look, not what to look at: whole, always known, never NaN.
+    counter: bool = False
+
+    @property
+    def range_in_words(self) -> str:
+        """The range as a sentence goes on: "grad_norm " + "is at least 0"."""
+        if self.kind == "bool":
+            return "is true or false"
+        if self.counter:
+            return f"is a whole number of at least {self.low:g}"
+        if self.low is not None and self.high is not None:
+            return f"is between {self.low:g} and {self.high:g}"
+        return "is any number" if self.low is None else f"is at least {self.low:g}"
+
+
+_ALL = (
+    Metric(
+        "nonfinite",
+        "bool",
+        "a module's tensors have a fresh NaN or Inf that survives",
+        default_glob="*",
+        options=(
+            Option("phase", ("input", "forward", "backward", "update"), ("input", "forward")),
+        ),
+        watched=True,
+    ),
+    Metric(
+        "grad_norm",
+        "number",
+        "2-norm of the gradients: of all parameters, or of those below each matching module",
+        form="global",
+        low=0,
+    ),
+    Metric(
+        "entropy",
+        "number",
+        "normalised entropy of a module's attention weights: 0 one key takes all, 1 uniform",
+        low=0,
+        high=1,
+        default_glob="*",
+    ),
+    Metric(
+        "entropy_shift",
+        "number",
+        "how far that entropy is from its running mean, in standard deviations",
+        default_glob="*",
+    ),
+    Metric("absmax", "number", "largest magnitude in a module's output", low=0, default_glob="*"),
+    Metric(
+        "zero_fraction",
+        "number",
+        "share of exact zeros in a module's output",
+        low=0,
+        high=1,
+        default_glob="*",
+    ),
+    Metric(
+        "update_norm",
+        "number",
+        "2-norm of what an optimizer step changed in the parameters",
+        form="global",
+        low=0,
+    ),
+    Metric(
+        "update_ratio",
+        "number",
+        "update_norm over the 2-norm of the parameters before the step",
+        form="global",
+        low=0,
+    ),
+    Metric(
+        "memory_growth",
+        "number",
+        "growth of the allocated device memory from one step to the next, in bytes",
+        form="call",
+    ),
+    Metric("scale", "number", "the gradient scaler's current scale", form="call", low=0),
+    Metric(
+        "score",
+        "number",
+        "what your own function returns for the root module's output",
+        form="function",
+    ),
+    Metric("loss", "number", "the loss that backward was called on", form="name"),
+    Metric(
+        "step",
+        "number",
+        "forward calls of the root module so far, the first one being 0",
+        form="name",
+        low=0,
+        watched=True,
+        counter=True,
+    ),
+    Metric(
+        "optimizer_step",
+        "number",
+        "finished optimizer steps",
+        form="name",
+        low=0,
+        watched=True,
+        counter=True,
+    ),
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -1,0 +1,292 @@
+"""The tensorpoints of a session, whatever way they were set, and debugpy's share of the same requests.
+
+Clients differ in what they offer, so the same conditions come as exception filters with
+conditions, as function breakpoints (`layer:PATH`), from the launch configuration and from the
+console. All end in one `wire.Plan`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..conditions import ConditionError
+from ..conditions.plan import check
+from ..wire import WIRE_VERSION, Plan, Tensorpoint
+
+Message = dict[str, Any]
+Source = Literal["filter", "function", "launch", "console"]
+
+LAYER_PREFIX = "layer:"
+NAN_FILTER = "nonfinite"
+CONDITION_FILTER = "tensorpoint"
+#: Ids below this are debugpy's; what we show a person is the rest.
+_FIRST_ID = 1_000_000
+
+_DESCRIPTION = (
+    'A condition on tensors, such as grad_norm("*.mlp.*") > 5, or a module glob such as '
+    "model.layers.*"
+)
+OUR_FILTERS: tuple[Message, ...] = (
+    {
+        "filter": NAN_FILTER,
+        "label": "NaN/Inf",
+        "description": "Stop at the layer where a NaN or an infinity is born.",
+        "default": True,
+        "supportsCondition": True,
+        "conditionDescription": "Where to look: a module glob such as model.layers.*, or a "
+        'condition such as nonfinite("*.mlp") and step > 100',
+    },
+    {
+        "filter": CONDITION_FILTER,
+        "label": "Tensor condition",
+        "description": "Stop where a condition on tensors turns true.",
+        "default": False,
+        "supportsCondition": True,
+        "conditionDescription": _DESCRIPTION,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A condition that was not accepted, and why, in two or three lines."""
+
+    text: str
+    reason: str
+
+
+class Tensorpoints:
+    """What is set, by where it was set; each source is replaced as a whole, as DAP does."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._known: dict[tuple[Source, str, str], int] = {}
+        self._set: dict[Source, list[Tensorpoint]] = {
+            # "NaN/Inf" is on until the client says which filters it wants.
+            "filter": [],
+            "function": [],
+            "launch": [],
+            "console": [],
+        }
+        self._launch_filters: dict[str, Tensorpoint] = {}
+        self._client_lists_launch_filters = False
+        self._set["filter"].append(self._make("filter", "condition", "", "nonfinite()"))
+
+    # What is set -------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Everything that is set, each condition once."""
+        unique: dict[tuple[str, str, str], Tensorpoint] = {}
+        for tensorpoint in itertools.chain.from_iterable(self._set.values()):
+            key = (tensorpoint.kind, tensorpoint.module, tensorpoint.condition)
+            unique.setdefault(key, tensorpoint)
+        return Plan(WIRE_VERSION, tuple(unique.values()))
+
+    def filters(self) -> list[Message]:
+        """Our exception filters, those made from the launch configuration included."""
+        return [
+            *OUR_FILTERS,
+            *(
+                {
+                    "filter": name,
+                    "label": tensorpoint.text,
+                    "description": "From the launch configuration.",
+                    "default": True,
+                    "supportsCondition": True,
+                    "conditionDescription": _DESCRIPTION,
+                }
+                for name, tensorpoint in self._launch_filters.items()
+            ),
+        ]
+
+    def listing(self) -> list[tuple[int, Tensorpoint, Source]]:
+        """(number, tensorpoint, where it was set) of all that are set."""
+        return [
+            (tensorpoint.id - _FIRST_ID, tensorpoint, source)
+            for source, tensorpoints in self._set.items()
+            for tensorpoint in tensorpoints
+        ]
+
+    # Setting -----------------------------------------------------------------------------------
+
+    def set_launch(self, texts: Sequence[str]) -> list[Refusal]:
+        """Take the conditions of the launch configuration."""
+        refused: list[Refusal] = []
+        for position, text in enumerate(texts):
+            made = self._parse("launch", text)
+            if isinstance(made, Refusal):
+                refused.append(made)
+            else:
+                self._launch_filters[f"{CONDITION_FILTER}.{position}"] = made
+        self._set["launch"] = list(self._launch_filters.values())
+        return refused
+
+    def set_filters(self, chosen: Sequence[tuple[str, str]]) -> list[Tensorpoint | Refusal]:
+        """Take the exception filters (id, condition or "") that are ours; an answer for each."""
+        named = [name for name, _ in chosen if name in self._launch_filters]
+        if named:
+            # This client shows them as filters, so from now on an absent one is switched off.
+            self._client_lists_launch_filters = True
+        answers = [self._filter(name, condition.strip()) for name, condition in chosen]
+        accepted = [item for item in answers if isinstance(item, Tensorpoint)]
+        self._set["filter"] = accepted
+        if self._client_lists_launch_filters:
+            self._set["launch"] = []
+        return answers
+
+    def set_functions(self, chosen: Sequence[tuple[str, str]]) -> list[Tensorpoint | Refusal]:
+        """Take function breakpoints (name with our prefix, condition or ""); an answer for each."""
+        answers = [self._layer("function", name, condition) for name, condition in chosen]
+        self._set["function"] = [item for item in answers if isinstance(item, Tensorpoint)]
+        return answers
+
+    def add(self, text: str) -> Tensorpoint | Refusal:
+        """Set one more, from the console: a condition or `layer:PATH [if CONDITION]`."""
+        made = self._parse("console", text)
+        if isinstance(made, Tensorpoint) and made not in self._set["console"]:
+            self._set["console"].append(made)
+        return made
+
+    def remove(self, number: int) -> Tensorpoint | None:
+        """Take out the one with this number, wherever it was set."""
+        for tensorpoints in self._set.values():
+            for tensorpoint in tensorpoints:
+                if tensorpoint.id == number + _FIRST_ID:
+                    tensorpoints.remove(tensorpoint)
+                    return tensorpoint
+        return None
+
+    def clear(self) -> None:
+        """Take out all."""
+        for tensorpoints in self._set.values():
+            tensorpoints.clear()
+
+    # Making ------------------------------------------------------------------------------------
+
+    def _filter(self, name: str, condition: str) -> Tensorpoint | Refusal:
+        if name == NAN_FILTER:
+            return self._condition("filter", condition or "nonfinite()", shorthand="nonfinite")
+        if condition:
+            return self._parse("filter", condition)
+        if name in self._launch_filters:
+            return self._launch_filters[name]
+        return Refusal(
+            "",
+            "Tensor condition: write a condition for this filter (in VS Code: Edit Condition), "
+            'for example nonfinite("model.layers.*")',
+        )
+
+    def _parse(self, source: Source, text: str) -> Tensorpoint | Refusal:
+        text = text.strip()
+        if not text.startswith(LAYER_PREFIX):
+            return self._condition(source, text)
+        path, _, condition = text.partition(" if ")
+        return self._layer(source, path, condition)
+
+    def _condition(
+        self, source: Source, text: str, shorthand: str | None = None
+    ) -> Tensorpoint | Refusal:
+        try:
+            condition = check(text, shorthand=shorthand)
+        except ConditionError as error:
+            return Refusal(text, f"{error.message}\n{error.caret()}")
+        return self._make(source, "condition", "", condition.text)
+
+    def _layer(self, source: Source, name: str, condition: str) -> Tensorpoint | Refusal:
+        module = name.removeprefix(LAYER_PREFIX).strip()
+        if not module:
+            return Refusal(name, "layer: needs the path of a module, such as layer:model.layers.3")
+        if condition.strip():
+            try:
+                condition = check(condition.strip(), kind="layer").text
+            except ConditionError as error:
+                return Refusal(condition, f"{error.message}\n{error.caret()}")
+        return self._make(source, "layer", module, condition.strip())
+
+    def _make(
+        self, source: Source, kind: Literal["condition", "layer"], module: str, condition: str
+    ) -> Tensorpoint:
+        # The same text keeps its id when a client sends its whole list again, so that the agent
+        # keeps its memory of where the condition is already true.
+        key = (source, module, condition)
+        if key not in self._known:
+            self._known[key] = _FIRST_ID + next(self._ids)
+        return Tensorpoint(self._known[key], kind, condition, module)
+
+
+def is_our_filter(name: str) -> bool:
+    """Whether an exception filter's id is one of ours."""
+    return name in (NAN_FILTER, CONDITION_FILTER) or name.startswith(f"{CONDITION_FILTER}.")
+
+
+def answer(made: Tensorpoint | Refusal) -> Message:
+    """A DAP Breakpoint for a tensorpoint."""
+    if isinstance(made, Refusal):
+        return {"verified": False, "message": made.reason}
+    return {"id": made.id, "verified": True}
+
+
+@dataclass(frozen=True)
+class Split:
+    """A list of breakpoints in the client's order, some ours and some debugpy's."""
+
+    ours: list[Message | None]
+
+    def merge(self, theirs: Sequence[Message]) -> list[Message]:
+        """The answers of both in the client's order; debugpy leaves some requests unanswered."""
+        rest = iter(theirs)
+        return [
+            mine if mine is not None else next(rest, {"verified": True}) for mine in self.ours
+        ]
+
+
+def split_filters(
+    arguments: Message, set_ours: Callable[[Sequence[tuple[str, str]]], list[Tensorpoint | Refusal]]
+) -> tuple[Message, Split, list[Refusal]]:
+    """Take our share out of `setExceptionBreakpoints` arguments.
+
+    pydevd ignores `filterOptions`: its share is passed on as plain `filters`, or uncaught
+    exceptions would no longer stop as soon as one filter has a condition. Returns debugpy's
+    arguments, the split for its answer, and the refusals.
+    """
+    items = [(str(name), "") for name in arguments.get("filters") or []]
+    items += [
+        (str(option.get("filterId")), str(option.get("condition") or ""))
+        for option in arguments.get("filterOptions") or []
+    ]
+    made = iter(set_ours([item for item in items if is_our_filter(item[0])]))
+    answers = [next(made) if is_our_filter(name) else None for name, _ in items]
+    theirs = {key: value for key, value in arguments.items() if key != "filterOptions"}
+    theirs["filters"] = [name for name, _ in items if not is_our_filter(name)]
+    return theirs, *_split(answers)
+
+
+def split_functions(
+    arguments: Message, set_ours: Callable[[Sequence[tuple[str, str]]], list[Tensorpoint | Refusal]]
+) -> tuple[Message, Split, list[Refusal]]:
+    """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
+    items: list[Message] = list(arguments.get("breakpoints") or [])
+    ours = [str(item.get("name", "")).startswith(LAYER_PREFIX) for item in items]
+    made = iter(
+        set_ours(
+            [
+                (str(item["name"]), str(item.get("condition") or ""))
+                for item, mine in zip(items, ours, strict=True)
+                if mine
+            ]
+        )
+    )
+    answers = [next(made) if mine else None for mine in ours]
+    theirs = {
+        **arguments,
+        "breakpoints": [item for item, mine in zip(items, ours, strict=True) if not mine],
+    }
+    return theirs, *_split(answers)
+
+
+def _split(answers: list[Tensorpoint | Refusal | None]) -> tuple[Split, list[Refusal]]:
+    split = Split([None if made is None else answer(made) for made in answers])
+    return split, [made for made in answers if isinstance(made, Refusal)]

@@ -1,0 +1,70 @@
+"""`tp` commands in the debug console: every feature is reachable from any client's console."""
+
+from __future__ import annotations
+
+import ast
+
+from .breakpoints import Refusal, Tensorpoints
+
+_PREFIX = "tp "
+_HELP = """\
+tp on CONDITION          stop where it turns true, for example: tp on nonfinite("model.layers.*")
+tp on layer:PATH         stop when the module is entered; add "if CONDITION" to narrow it
+tp list                  what is set, with numbers
+tp off NUMBER            take one out; "tp off all" takes out all
+tp help                  this text"""
+
+
+class ConsoleError(Exception):
+    """The command was not understood; the text says what would be."""
+
+
+def is_command(expression: str) -> bool:
+    """Whether a console line is ours: it starts with `tp ` and isn't valid Python."""
+    text = expression.strip()
+    if not text.startswith(_PREFIX):
+        return False
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    return False
+
+
+def run(expression: str, tensorpoints: Tensorpoints) -> tuple[str, bool]:
+    """Carry out a command; returns the answer and whether the plan changed. Raises ConsoleError."""
+    verb, _, rest = expression.strip().removeprefix(_PREFIX).strip().partition(" ")
+    rest = rest.strip()
+    if verb == "help":
+        return _HELP, False
+    if verb == "list":
+        return _listing(tensorpoints), False
+    if verb == "on" and rest:
+        made = tensorpoints.add(rest)
+        if isinstance(made, Refusal):
+            raise ConsoleError(made.reason)
+        number = next(
+            n for n, item, _ in tensorpoints.listing() if item.id == made.id
+        )
+        return f"{number}: {made.text}", True
+    if verb == "off" and rest:
+        return _off(rest, tensorpoints), True
+    raise ConsoleError(f"not a tp command: {expression.strip()}\n{_HELP}")
+
+
+def _off(what: str, tensorpoints: Tensorpoints) -> str:
+    if what == "all":
+        tensorpoints.clear()
+        return "no tensorpoint is set"
+    removed = tensorpoints.remove(int(what)) if what.isdigit() else None
+    if removed is None:
+        raise ConsoleError(f"there is no tensorpoint {what}\n{_listing(tensorpoints)}")
+    return f"off: {removed.text}"
+
+
+def _listing(tensorpoints: Tensorpoints) -> str:
+    lines = [
+        f"{number}: {tensorpoint.text}  ({source})"
+        for number, tensorpoint, source in tensorpoints.listing()
+    ]
+    return "\n".join(lines) or "no tensorpoint is set"

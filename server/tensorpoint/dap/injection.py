@@ -1,0 +1,64 @@
+"""Boots the agent in the debuggee and sends it plans, through debugpy's own connection.
+
+One frameless `evaluate` after `initialized` and before `configurationDone`: it works for launch,
+attach to a running process, subprocesses, forked DataLoader workers and torchrun ranks, needs no
+environment variables and no port of ours, and runs before the program's first line. Plans travel
+the same way, so control also works where only debugpy's port is reachable.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..wire import Plan
+from ..wire.codec import encode
+from .launch import PACKAGE_FOLDER
+from .peer import ConnectionLost, Peer
+
+_BOOTSTRAP = PACKAGE_FOLDER / "agent" / "bootstrap.py"
+_SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
+#: Evaluates to the live objects of the stop that the evaluating thread is in.
+STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
+
+
+class AgentError(Exception):
+    """The agent could not be started or refused the plan; the text says why."""
+
+
+async def boot(debugpy: Peer, plan: Plan) -> dict[str, Any]:
+    """Start the agent with `plan`; returns its greeting. Raises AgentError."""
+    source = _BOOTSTRAP.read_text(encoding="utf-8")
+    call = f"boot({str(PACKAGE_FOLDER)!r}, {encode(plan)!r})"
+    expression = (
+        "(lambda scope: (exec(compile("
+        f"{source!r}, {str(_BOOTSTRAP)!r}, 'exec'), scope), eval({call!r}, scope))[1])"
+        "({'__name__': '_tensorpoint_bootstrap'})"
+    )
+    return await _evaluate(debugpy, expression)
+
+
+async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:
+    """Replace the agent's plan; returns its state. Raises AgentError."""
+    return await _evaluate(debugpy, f"{_SESSION}.sync({encode(plan)!r})")
+
+
+async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
+    try:
+        response = await debugpy.request(
+            "evaluate", {"expression": expression, "context": "clipboard"}
+        )
+    except ConnectionLost as error:
+        raise AgentError(str(error)) from None
+    result = str(response.get("body", {}).get("result", ""))
+    if not response.get("success"):
+        raise AgentError(str(response.get("message") or result or "the evaluation failed"))
+    try:
+        state: Any = json.loads(result)
+    except ValueError:
+        raise AgentError(result.strip() or "the debuggee did not answer") from None
+    if not isinstance(state, dict):
+        raise AgentError(f"unexpected answer {result!r}")
+    if "error" in state:
+        raise AgentError(str(state["error"]))  # pyright: ignore[reportUnknownArgumentType]
+    return state  # pyright: ignore[reportUnknownVariableType]

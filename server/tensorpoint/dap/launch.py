@@ -1,0 +1,57 @@
+"""The arguments of `launch` and `attach`: what is ours in them, and what we add to debugpy's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
+#: The key in launch and attach arguments that holds conditions.
+TENSORPOINTS = "tensorpoints"
+
+
+def take_tensorpoints(arguments: dict[str, Any]) -> list[str]:
+    """Remove our key from `arguments` and return the conditions.
+
+    Raises ValueError, with what to write instead, if it is not a list of strings.
+    """
+    given = arguments.pop(TENSORPOINTS, None)
+    if given is None:
+        return []
+    if isinstance(given, list):
+        items: list[object] = list(given)  # pyright: ignore[reportUnknownArgumentType]
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) == len(items):
+            return texts
+    raise ValueError(
+        f'"{TENSORPOINTS}" must be a list of conditions, for example '
+        f'"{TENSORPOINTS}": ["nonfinite(\\"model.layers.*\\")"]'
+    )
+
+
+def hide_agent(arguments: dict[str, Any]) -> None:
+    """Keep the debugger from stepping into the agent and from listing its frames."""
+    rules: list[Any] = [*(arguments.get("rules") or [])]
+    for room in ("agent", "conditions", "wire"):
+        rules.insert(0, {"path": str(PACKAGE_FOLDER / room / "**"), "include": False})
+    arguments["rules"] = rules
+
+
+def address_to_dial(arguments: dict[str, Any]) -> tuple[str, int] | None:
+    """Where an attach connects to an adapter that listens already, or None for all other kinds.
+
+    Raises ValueError if the address is incomplete.
+    """
+    connect: Any = arguments.get("connect")
+    if connect is None and "port" in arguments and "listen" not in arguments:
+        connect = {"host": arguments.get("host"), "port": arguments["port"]}
+    if connect is None:
+        return None
+    if not isinstance(connect, dict) or "port" not in connect:
+        raise ValueError('"connect" needs a port: "connect": {"host": "127.0.0.1", "port": 5678}')
+    host: Any = connect.get("host")  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+    port: Any = connect["port"]  # pyright: ignore[reportUnknownVariableType]
+    try:
+        return str(host or "127.0.0.1"), int(port)
+    except (TypeError, ValueError):
+        raise ValueError(f'"connect": the port must be a number, not {port!r}') from None

@@ -1,0 +1,147 @@
+"""One side of a session: numbers what is sent to it and matches what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .framing import encode_message, read_message
+
+Message = dict[str, Any]
+OnResponse = Callable[[Message], None]
+
+_log = logging.getLogger(__name__)
+#: Characters of a message that go into the log.
+_LOGGED = 4000
+
+
+class Writer(Protocol):
+    """What `Peer` needs of an `asyncio.StreamWriter`."""
+
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ConnectionLost(Exception):
+    """The other side went away before it answered."""
+
+
+class Peer:
+    """Messages to and from one side, with sequence numbers of our own.
+
+    Both sides of a proxy number their messages themselves; since we add messages to either
+    stream, everything is renumbered and answers are matched by the number we gave.
+    """
+
+    def __init__(self, name: str, reader: asyncio.StreamReader, writer: Writer) -> None:
+        self.name = name
+        self._reader = reader
+        self._writer = writer
+        self._sequence = itertools.count(1)
+        self._waiting: dict[int, OnResponse] = {}
+        self._abandoned: list[Callable[[], None]] = []
+        self.closed = False
+
+    async def read(self) -> Message | None:
+        """The next event or request (or None at the end); responses go to who asked."""
+        while True:
+            message = await read_message(self._reader)
+            if message is None:
+                return None
+            _log.debug("%s -> %.*s", self.name, _LOGGED, message)
+            if message.get("type") != "response":
+                return message
+            on_response = self._waiting.pop(message.get("request_seq", 0), None)
+            if on_response is None:
+                _log.warning("%s answered a request that was not sent: %s", self.name, message)
+            else:
+                on_response(message)
+
+    def send(self, message: Message) -> int:
+        """Send `message` under the next sequence number, which is returned."""
+        sequence = next(self._sequence)
+        numbered = {**message, "seq": sequence}
+        _log.debug("%s <- %.*s", self.name, _LOGGED, numbered)
+        if not self.closed:
+            self._writer.write(encode_message(numbered))
+        return sequence
+
+    async def drain(self) -> None:
+        """Wait until the other side has taken what was sent; it may be gone."""
+        try:
+            await self._writer.drain()
+        except (ConnectionError, OSError):
+            self.closed = True
+
+    def event(self, name: str, body: Message | None = None) -> None:
+        """Send an event."""
+        self.send({"type": "event", "event": name, "body": body or {}})
+
+    def output(self, text: str, category: str = "console") -> None:
+        """Send an `output` event of one or more lines."""
+        self.event("output", {"category": category, "output": text.rstrip("\n") + "\n"})
+
+    def respond(self, request: Message, body: Message | None = None) -> None:
+        """Answer `request` with success."""
+        self.send(
+            {
+                "type": "response",
+                "request_seq": request["seq"],
+                "command": request["command"],
+                "success": True,
+                "body": body or {},
+            }
+        )
+
+    def refuse(self, request: Message, reason: str) -> None:
+        """Answer `request` with a failure that the client shows."""
+        self.send(
+            {
+                "type": "response",
+                "request_seq": request["seq"],
+                "command": request["command"],
+                "success": False,
+                "message": reason,
+                "body": {"error": {"id": 1, "format": reason, "showUser": True}},
+            }
+        )
+
+    def forward(self, request: Message, on_response: OnResponse) -> None:
+        """Send a request; `on_response` gets its answer."""
+        self._waiting[self.send(request)] = on_response
+
+    async def request(self, command: str, arguments: Message | None = None) -> Message:
+        """Send a request of our own; returns the response message, whether success or not.
+
+        Raises `ConnectionLost` if the side goes away first.
+        """
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def settle(message: Message) -> None:
+            if not answer.done():
+                answer.set_result(message)
+
+        def abandon() -> None:
+            if not answer.done():
+                answer.set_exception(ConnectionLost(f"{self.name} went away"))
+
+        if self.closed:
+            raise ConnectionLost(f"{self.name} is gone")
+        self._abandoned.append(abandon)
+        self.forward({"type": "request", "command": command, "arguments": arguments or {}}, settle)
+        try:
+            return await answer
+        finally:
+            self._abandoned.remove(abandon)
+
+    def close(self) -> None:
+        """Close the stream to this side and fail what still waits for it."""
+        if not self.closed:
+            self.closed = True
+            self._writer.close()
+        for abandon in list(self._abandoned):
+            abandon()

@@ -1,0 +1,124 @@
+"""What the client may ask while a thread stands at a tensorpoint: why, and what is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..wire import Stop
+from ..wire.codec import convert
+from .injection import STOP_VALUES
+from .peer import Peer
+
+Message = dict[str, Any]
+
+#: Our variable references; pydevd's count up from 1 and stay far below.
+_FIRST_REFERENCE = 1_900_000_000
+#: What pydevd adds to the items of a dictionary.
+_NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
+
+
+class Stops:
+    """The tensorpoint stops of the threads that are suspended now."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, Stop] = {}
+        self._threads_of_frames: dict[int, int] = {}
+
+    def take(self, body: Message) -> Stop | None:
+        """Remember the stop in a `stopped` event's body, if it is one of ours."""
+        try:
+            stop = convert(body["tensorpoint"], Stop)
+        except (KeyError, msgspec.ValidationError):
+            return None
+        self._by_thread[int(body.get("threadId", 0))] = stop
+        return stop
+
+    def clear(self) -> None:
+        """The program runs again: frame ids and references are dead."""
+        self._by_thread.clear()
+        self._threads_of_frames.clear()
+
+    def note_stack(self, arguments: Message, body: Message) -> None:
+        """Learn which frame id the top frame of a stopped thread has."""
+        thread = int(arguments.get("threadId", 0))
+        frames: list[Message] = body.get("stackFrames") or []
+        if thread in self._by_thread and frames and not arguments.get("startFrame"):
+            self._threads_of_frames[int(frames[0]["id"])] = thread
+
+    def exception_info(self, arguments: Message) -> Message | None:
+        """The body of `exceptionInfo`, or None if the thread isn't at one of our stops."""
+        stop = self._by_thread.get(int(arguments.get("threadId", 0)))
+        if stop is None:
+            return None
+        return {
+            "exceptionId": stop.description.removeprefix("Paused on "),
+            "description": stop.text,
+            "breakMode": "always",
+            "details": {
+                "message": stop.text,
+                "typeName": stop.event,
+                "fullTypeName": f"tensorpoint.{stop.event}",
+            },
+        }
+
+    def scope(self, frame: int) -> Message | None:
+        """The "Tensor event" scope for the top frame of one of our stops."""
+        if frame not in self._threads_of_frames:
+            return None
+        return {
+            "name": "Tensor event",
+            "variablesReference": _FIRST_REFERENCE + frame,
+            "expensive": False,
+        }
+
+    def owns(self, reference: int) -> bool:
+        """Whether a variables reference is the one of our scope."""
+        return reference - _FIRST_REFERENCE in self._threads_of_frames
+
+    async def variables(self, reference: int, debugpy: Peer) -> list[Message]:
+        """The rows of our scope: the diagnosis, then the live objects as pydevd expands them."""
+        frame = reference - _FIRST_REFERENCE
+        stop = self._by_thread[self._threads_of_frames[frame]]
+        rows = [_row(name, value) for name, value in _facts(stop)]
+        found = await debugpy.request(
+            "evaluate", {"expression": STOP_VALUES, "frameId": frame, "context": "watch"}
+        )
+        children = int(found.get("body", {}).get("variablesReference", 0))
+        if children:
+            expanded = await debugpy.request("variables", {"variablesReference": children})
+            rows += [
+                {**item, "name": str(item["name"]).strip("'\"")}
+                for item in expanded.get("body", {}).get("variables", [])
+                if item.get("name") not in _NOT_ITEMS
+            ]
+        return rows
+
+
+def _facts(stop: Stop) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("event", stop.event),
+        ("condition", stop.condition),
+        ("layer", f"{stop.module or '(root)'} ({stop.module_type})"),
+        ("step", stop.step),
+        ("optimizer_step", stop.optimizer_step),
+    ]
+    tensor = stop.tensor
+    if tensor is not None:
+        facts += [
+            ("tensor", f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} {tensor.device}"),
+            ("NaN", tensor.nan),
+            ("+Inf", tensor.posinf),
+            ("-Inf", tensor.neginf),
+            ("elements", tensor.elements),
+            ("first bad index", None if tensor.first_index is None else list(tensor.first_index)),
+            ("finite min", tensor.finite_min),
+            ("finite max", tensor.finite_max),
+        ]
+    facts.append(("diagnosis", stop.text))
+    return facts
+
+
+def _row(name: str, value: object) -> Message:
+    return {"name": name, "value": str(value), "variablesReference": 0}

@@ -1,0 +1,178 @@
+"""What a person reads at a stop, in a terminal or in a log.
+
+The report goes to standard error, so that the program's own output stays what it was. It uses no
+character outside ASCII of its own, wraps only on a real terminal (a log keeps one line a line, for
+grep) and takes every text of the program literally: none of it is markup or a control sequence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tokenize
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from tensorpoint.wire import Stop
+
+_CONTEXT_LINES = 3
+_MAX_HIGHLIGHTED_BYTES = 300_000
+
+#: The keys of the JSON object that `tensorpoint run --json` writes for a stop, in order.
+JSON_KEYS = (
+    "condition",
+    "event",
+    "module",
+    "module_type",
+    "op",
+    "file",
+    "line",
+    "function",
+    "user_file",
+    "user_line",
+    "step",
+    "optimizer_step",
+    "value",
+    "text",
+)
+
+
+def report_console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
+    """A console for reports, on standard error by default."""
+    return Console(
+        file=file if file is not None else sys.stderr,
+        width=width,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=not (file if file is not None else sys.stderr).isatty(),
+    )
+
+
+def stop_as_json(stop: Stop) -> str:
+    """One line of JSON. A `value` that JSON can't hold (NaN, infinities) is null."""
+    fields = {key: getattr(stop, key) for key in JSON_KEYS}
+    value = stop.value
+    if isinstance(value, float) and not math.isfinite(value):
+        fields["value"] = None
+    return json.dumps(fields)
+
+
+def print_stop(
+    console: Console, stop: Stop, *, number: int | None = None, process: str | None = None
+) -> None:
+    """The whole report of one stop."""
+    console.print()
+    console.print(_headline(stop, number, process))
+    if stop.text and stop.text != stop.description:
+        console.print(Text(_clean(stop.text)))
+    console.print()
+    _print_place(console, stop.file, stop.line, f"in {stop.function}")
+    if stop.user_file and stop.user_line and _user_place_differs(stop):
+        _print_place(console, stop.user_file, stop.user_line, "called from your code")
+    for label, value in _facts(stop):
+        console.print(Text.assemble((f"{label:<13}", "dim"), _clean(value)))
+    console.print()
+
+
+def _headline(stop: Stop, number: int | None, process: str | None) -> Text:
+    headline = Text("tensorpoint", style="bold red")
+    if number is not None:
+        headline.append(f" stop {number}")
+    if process:
+        headline.append(f" [{_clean(process)}]")
+    headline.append(": ")
+    headline.append(_clean(stop.description or stop.event), style="bold")
+    return headline
+
+
+def _facts(stop: Stop) -> list[tuple[str, str]]:
+    module = stop.module or "the model itself"
+    facts = [("module", f"{module} ({stop.module_type})" if stop.module_type else module)]
+    if stop.op:
+        facts.append(("op", stop.op))
+    if stop.step is not None:
+        step = f"{stop.step}"
+        if stop.optimizer_step is not None:
+            step += f", after {stop.optimizer_step} optimizer steps"
+        facts.append(("step", step))
+    facts.append(("tensorpoint", stop.condition or stop.event))
+    return facts
+
+
+def _user_place_differs(stop: Stop) -> bool:
+    return (stop.user_file, stop.user_line) != (stop.file, stop.line)
+
+
+def _print_place(console: Console, file: str, line: int, note: str) -> None:
+    place = Text.assemble((_clean(f"{file}:{line}"), "cyan"), f" {_clean(note)}")
+    # Never broken over two lines: terminals make it a link.
+    console.print(place, soft_wrap=True)
+    source = _source_lines(Path(file))
+    if not 1 <= line <= len(source):
+        console.print(Text("  (the source is not there to show)", style="dim"))
+    else:
+        _print_excerpt(console, source, line)
+    console.print()
+
+
+def _print_excerpt(console: Console, source: list[Text], line: int) -> None:
+    first = max(1, line - _CONTEXT_LINES)
+    last = min(len(source), line + _CONTEXT_LINES)
+    while last > line and not source[last - 1].plain.strip():
+        last -= 1
+    width = len(str(last))
+    margin = _common_indent([source[n - 1].plain for n in range(first, last + 1)])
+    for number in range(first, last + 1):
+        here = number == line
+        row = Text()
+        row.append("> " if here else "  ", style="bold red")
+        row.append(f"{number:>{width}} | ", style="bold" if here else "dim")
+        row.append_text(source[number - 1][margin:])
+        row.rstrip()
+        if console.is_terminal:
+            console.print(row, no_wrap=True, overflow="crop")
+        else:
+            console.print(row, soft_wrap=True)
+
+
+def _source_lines(path: Path) -> list[Text]:
+    """The lines of a source file, coloured; none where it can't be read."""
+    try:
+        with tokenize.open(path) as file:
+            code = file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        try:
+            code = path.read_text(encoding="utf-8", errors="replace")
+        except (OSError, ValueError):
+            return []
+    code = _clean(code.expandtabs(4)).removesuffix("\n")
+    if len(code) <= _MAX_HIGHLIGHTED_BYTES:
+        try:
+            lines = list(Syntax("", "python", theme="ansi_dark").highlight(code).split("\n"))
+            # A lexer may drop or add lines at the ends: then colours would move the pointer.
+            if [line.plain for line in lines] == code.split("\n"):
+                return lines
+        except Exception:
+            # Colours are not worth losing the report for.
+            pass
+    return [Text(line) for line in code.split("\n")]
+
+
+def _common_indent(lines: list[str]) -> int:
+    return min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+
+
+def _clean(text: str) -> str:
+    """The text without anything that a terminal would obey."""
+    return "".join(c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(char: str) -> str:
+    # \r\n is a line end, a surrogate can't be encoded, everything else may be a control sequence.
+    return "" if char == "\r" else char.encode("unicode_escape").decode("ascii")

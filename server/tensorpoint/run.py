@@ -1,0 +1,679 @@
+"""`tensorpoint run`: the adapter without an editor, for terminals, clusters and CI.
+
+A DAP client that launches the program under `tensorpoint dap`, reports each stop and ends with the
+program. What it must not do is show: stdin, stdout, the terminal, signals and the exit status
+behave as if the program had been started by `python`.
+
+How that is done. The adapter asks its client for a terminal (`runInTerminal`); we answer by
+starting debugpy's launcher ourselves, with our own standard streams. The launcher moves the program
+to a process group of its own and makes that the foreground group of the terminal, which would
+break `tensorpoint run ... | less`, shell scripts and `&`: the terminal's owner is then no longer
+the job that the shell knows. So the launcher gets a session of its own, where it finds no terminal
+to take over, and the signals that reach us are passed on to the program. What is lost is
+`/dev/tty` inside the program; its standard streams are still the terminal.
+
+The launcher reports a death by signal as an exit status (-11 & 0xff), which can't be told from
+`exit(245)`; `_LAUNCHER_SHIM` makes the launcher die of the program's signal instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tensorpoint.dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
+from tensorpoint.wire import Stop
+
+#: Exit status of `tensorpoint run` when a tensorpoint fired.
+STATUS_FIRED = 3
+#: Exit status for a command or condition that is refused; nothing was run.
+STATUS_REFUSED = 2
+
+_NONFINITE = "nonfinite"
+_LAYER = "layer:"
+
+_START_S = 60.0
+_EXIT_GRACE_S = 5.0
+_SIGTERM_GRACE_S = 10.0
+_SECOND_INTERRUPT_S = 3.0
+
+_LAUNCHER_SHIM = """\
+import sys
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+import runpy
+launcher = sys.argv.pop(1)
+try:
+    runpy.run_path(launcher, run_name="__main__")
+except SystemExit as exit:
+    if isinstance(exit.code, int) and exit.code < 0:
+        import os, resource, signal
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            signal.signal(-exit.code, signal.SIG_DFL)
+        except OSError:
+            pass
+        os.kill(os.getpid(), -exit.code)
+    raise
+"""
+
+# debugpy makes breakpoint() stop in the editor. There is none, so it is python's again: pdb, or
+# what PYTHONBREAKPOINT says.
+_PYTHONS_BREAKPOINT = (
+    "(lambda sys: setattr(sys, 'breakpointhook', sys.__breakpointhook__))(__import__('sys'))"
+)
+
+# What the program has printed is worth keeping when it is ended at a stop.
+_FLUSH = "[s.flush() for s in (__import__('sys').stdout, __import__('sys').stderr) if s] and None"
+_FLUSH_S = 2.0
+
+
+class RunError(Exception):
+    """The program could not be run, with the exit status that says so."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run: a file, a module (`-m`) or code (`-c`), with its arguments."""
+
+    kind: Literal["program", "module", "code"]
+    target: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is run."""
+
+    program: Program
+    #: Tensorpoints as `--on` takes them; none means NaN/Inf.
+    on: tuple[str, ...] = ()
+    #: Report no more than this many stops.
+    max_stops: int | None = None
+    #: After the last stop that is reported: end the program, or let it run to its end.
+    on_stop: Literal["continue", "quit"] = "quit"
+    python: str | None = None
+    log_dir: Path | None = None
+    subprocess: bool = True
+    #: Send the program's stdout to our stderr: our stdout carries the stops.
+    stdout_is_ours: bool = False
+    adapter: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went: our exit status and the stops that were reported."""
+
+    status: int
+    stops: tuple[Stop, ...]
+    #: Whether Ctrl-C ended it: a shell script goes on unless we die of SIGINT ourselves.
+    interrupted: bool = False
+    #: Whether the program was ended at its last stop.
+    quit: bool = False
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A stop as the report needs it."""
+
+    stop: Stop
+    number: int
+    #: Which process, where it is not the program itself.
+    process: str | None
+
+
+@dataclass(frozen=True)
+class Arming:
+    """`--on` options, sorted into the ways a DAP client sets a tensorpoint."""
+
+    nonfinite: bool
+    conditions: tuple[str, ...] = ()
+    layers: tuple[tuple[str, str], ...] = ()
+
+
+def arm(on: Sequence[str]) -> Arming:
+    """Check `--on` options and sort them; raises `RunError` for one that is refused.
+
+    Without any it is NaN/Inf. `nonfinite` alone names the NaN/Inf filter, `layer:PATH` and
+    `layer:PATH if CONDITION` stop at the entry of layers, all else is a condition.
+    """
+    if not on:
+        return Arming(nonfinite=True)
+    conditions: list[str] = []
+    layers: list[tuple[str, str]] = []
+    nonfinite = False
+    for text in on:
+        if text.strip() == _NONFINITE:
+            nonfinite = True
+        elif text.startswith(_LAYER):
+            module, _, condition = text[len(_LAYER) :].partition(" if ")
+            if not module.strip():
+                raise RunError(f"--on {text!r}: name a layer, like layer:model.layers.3", 2)
+            _check(condition, "layer")
+            layers.append((module.strip(), condition.strip()))
+        else:
+            _check(text, "condition")
+            conditions.append(text)
+    return Arming(nonfinite, tuple(conditions), tuple(layers))
+
+
+def _check(condition: str, kind: Literal["condition", "layer"]) -> None:
+    # Here, not at the top: the check loads the solver.
+    from tensorpoint.conditions.parse import ConditionError
+    from tensorpoint.conditions.plan import check
+
+    try:
+        check(condition, kind=kind)
+    except ConditionError as error:
+        caret = "\n".join(f"  {line}" for line in error.caret().splitlines())
+        raise RunError(f"--on is refused: {error.message}\n{caret}", STATUS_REFUSED) from None
+
+
+def find_python(python: str | None) -> str:
+    """The interpreter to run the program with; raises `RunError` where there is none."""
+    if python is None:
+        return sys.executable
+    found = shutil.which(python)
+    if found is None:
+        raise RunError(f"there is no interpreter {python!r}", STATUS_REFUSED)
+    return os.path.abspath(found)
+
+
+def run(options: Options, report: Callable[[Reported], None]) -> Outcome:
+    """Run a program to its end or to the stop that ends it; `report` is called at each stop."""
+    arming = arm(options.on)
+    python = find_python(options.python)
+    program = options.program
+    if program.kind == "program" and not os.path.exists(program.target):
+        # What python says, and its status; debugpy would print a traceback of its own.
+        path = os.path.abspath(program.target)
+        raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
+    return asyncio.run(_Run(options, arming, python, report).run())
+
+
+@dataclass(eq=False)
+class _Session:
+    """One debugged process: the program, or a child of it."""
+
+    client: DapClient
+    name: str | None
+    pid: int | None = None
+    exit_code: int | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Run:
+    """One run. Everything here happens on one event loop."""
+
+    def __init__(
+        self,
+        options: Options,
+        arming: Arming,
+        python: str,
+        report: Callable[[Reported], None],
+    ) -> None:
+        self._options = options
+        self._arming = arming
+        self._python = python
+        self._report = report
+        self._stops: list[Stop] = []
+        self._sessions: list[_Session] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._launcher: asyncio.subprocess.Process | None = None
+        self._launcher_exited = asyncio.Event()
+        self._quit = asyncio.Event()
+        self._failure: RunError | None = None
+        self._interrupted_at: float | None = None
+        #: The signal that we end for.
+        self._ending_signal: int | None = None
+
+    async def run(self) -> Outcome:
+        signals = _Signals(self._on_signal)
+        command = self._options.adapter or adapter_command(self._options.log_dir)
+        # The adapter starts one of debugpy: a `random.py` beside the program must not break that.
+        # The program does not inherit this, it is a child of ours.
+        env = {**os.environ, "PYTHONSAFEPATH": "1"}
+        client = await DapClient.spawn(command, env=env, reverse=self._reverse_handlers())
+        root = _Session(client, name=None)
+        self._sessions.append(root)
+        try:
+            work = asyncio.create_task(self._drive(root))
+            quitting = asyncio.create_task(self._quit.wait())
+            await asyncio.wait({work, quitting}, return_when=asyncio.FIRST_COMPLETED)
+            ended = work.done() and not self._quit.is_set()
+            work.cancel()
+            quitting.cancel()
+            (error, _) = await asyncio.gather(work, quitting, return_exceptions=True)
+            failed = isinstance(error, Exception)
+            await self._end(root, kill=failed or not ended or self._failure is not None)
+            if isinstance(error, Exception) and self._failure is None:
+                self._failure = _as_run_error(error, client)
+        finally:
+            signals.restore()
+        return self._outcome(root)
+
+    # -- a session from launch to end
+
+    async def _drive(self, root: _Session) -> None:
+        """Launch the program and follow it until it has ended."""
+        start = asyncio.create_task(self._start(root, "launch", self._launch_arguments()))
+        exited = asyncio.create_task(self._launcher_exited.wait())
+        ended = asyncio.create_task(root.ended.wait())
+        try:
+            await asyncio.wait({start, exited}, return_when=asyncio.FIRST_COMPLETED)
+            if not start.done():
+                await asyncio.wait({start}, timeout=_EXIT_GRACE_S)
+                if not start.done():
+                    raise RunError(f"{self._python} ended before the program began")
+            await start
+            self._follow(root)
+            await asyncio.wait({exited, ended}, return_when=asyncio.FIRST_COMPLETED)
+            # The launcher is what ends with the program: a program that replaces itself (exec)
+            # ends the session and goes on. Events may still be on their way when it has.
+            if root.client.gone and self._launcher is not None:
+                await asyncio.wait({exited}, timeout=1.0)
+                if not exited.done():
+                    raise AdapterGone("the debug adapter ended while the program was running")
+            if self._launcher is not None:
+                await exited
+            await asyncio.wait({ended}, timeout=_EXIT_GRACE_S)
+        finally:
+            for task in (start, exited, ended):
+                task.cancel()
+
+    async def _start(self, session: _Session, command: str, arguments: Body) -> None:
+        """Initialize, launch or attach, arm, and let the process go."""
+        client = session.client
+        await client.request(
+            "initialize",
+            {
+                "clientID": "tensorpoint",
+                "clientName": "tensorpoint run",
+                "adapterID": "tensorpoint",
+                "pathFormat": "path",
+                "linesStartAt1": True,
+                "columnsStartAt1": True,
+                "supportsVariableType": True,
+                "supportsRunInTerminalRequest": True,
+                "supportsStartDebuggingRequest": True,
+            },
+            timeout=_START_S,
+        )
+        started = client.send(command, arguments)
+        initialized = asyncio.ensure_future(client.wait_for_event("initialized"))
+        await asyncio.wait({started, initialized}, return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            # Refused, or the process had ended before it could be configured.
+            initialized.cancel()
+            await started
+            return
+        await initialized
+        try:
+            await client.request("evaluate", {"expression": _PYTHONS_BREAKPOINT, "context": "repl"})
+            await self._arm(client)
+            await client.request("configurationDone")
+            await started
+        except AdapterGone:
+            raise
+        except AdapterError:
+            # A process that ends while it is being configured is not an error of ours.
+            if started.done() and not started.cancelled() and started.exception() is None:
+                return
+            raise
+
+    async def _arm(self, client: DapClient) -> None:
+        offered: list[Body] = client.capabilities.get("exceptionBreakpointFilters") or []
+        known = {entry.get("filter") for entry in offered}
+        launched = [f"tensorpoint.{i}" for i in range(len(self._arming.conditions))]
+        filters = [_NONFINITE] if self._arming.nonfinite else []
+        filters += [name for name in launched if name in known]
+        answers: list[Body] = []
+        answer = await client.request("setExceptionBreakpoints", {"filters": filters})
+        answers += answer.get("breakpoints") or []
+        if self._arming.layers:
+            answer = await client.request(
+                "setFunctionBreakpoints",
+                {
+                    "breakpoints": [
+                        {"name": _LAYER + module, **({"condition": condition} if condition else {})}
+                        for module, condition in self._arming.layers
+                    ]
+                },
+            )
+            answers += answer.get("breakpoints") or []
+        for breakpoint_ in answers:
+            if breakpoint_.get("verified") is False and breakpoint_.get("message"):
+                raise RunError(f"--on is refused: {breakpoint_['message']}", STATUS_REFUSED)
+
+    def _follow(self, session: _Session) -> None:
+        self._add_task(self._handle_events(session))
+
+    async def _handle_events(self, session: _Session) -> None:
+        client = session.client
+        try:
+            while (event := await client.next_event()) is not None:
+                if event.name == "stopped":
+                    await self._on_stopped(session, event.body)
+                elif event.name == "output":
+                    _show_output(event.body)
+                elif event.name == "process":
+                    session.pid = event.body.get("systemProcessId")
+                elif event.name == "exited":
+                    session.exit_code = event.body.get("exitCode")
+                elif event.name == "terminated":
+                    break
+        except (AdapterGone, AdapterError):
+            pass  # the process ended while we spoke about it
+        except Exception as error:
+            # The process stands at a stop that nobody would continue.
+            self._failure = RunError(f"a stop could not be reported: {error!r}")
+            self._quit.set()
+        finally:
+            session.ended.set()
+            if session.name is not None:
+                self._sessions.remove(session)
+                await client.close()
+
+    # -- stops
+
+    async def _on_stopped(self, session: _Session, body: Body) -> None:
+        fields: Body | None = body.get("tensorpoint")
+        if fields is None:
+            # debugpy.breakpoint() in the program, most likely.
+            _say(f"stopped ({body.get('reason')}) without a tensorpoint; going on")
+        elif not self._quit.is_set() and not self._enough():
+            stop = msgspec.convert(fields, Stop, strict=False)
+            self._stops.append(stop)
+            try:
+                self._report(Reported(stop, len(self._stops), session.name))
+            except BrokenPipeError:
+                self._quit.set()
+            if self._enough() and self._options.on_stop == "quit":
+                self._quit.set()
+        if not self._quit.is_set():
+            await session.client.request("continue", {"threadId": body.get("threadId", 0)})
+
+    def _enough(self) -> bool:
+        limit = self._options.max_stops
+        return limit is not None and len(self._stops) >= limit
+
+    # -- what the adapter asks of its client
+
+    def _reverse_handlers(self) -> dict[str, Any]:
+        return {"runInTerminal": self._run_in_terminal, "startDebugging": self._start_debugging}
+
+    async def _run_in_terminal(self, arguments: Body) -> Body:
+        command: list[str] = list(arguments["args"])
+        if sys.platform != "win32":
+            command[1:2] = ["-c", _LAUNCHER_SHIM, command[1]]
+        # Children of the program run with frozen modules, of which pydevd warns on their stderr.
+        env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1", **os.environ}
+        changes: dict[str, str | None] = arguments.get("env") or {}
+        for name, value in changes.items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = value
+        self._launcher = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=arguments.get("cwd") or None,
+            env=env,
+            stdin=None,
+            stdout=sys.stderr.fileno() if self._options.stdout_is_ours else None,
+            start_new_session=sys.platform != "win32",
+        )
+        self._add_task(self._watch_launcher(self._launcher))
+        return {"processId": self._launcher.pid}
+
+    async def _watch_launcher(self, launcher: asyncio.subprocess.Process) -> None:
+        await launcher.wait()
+        self._launcher_exited.set()
+
+    async def _start_debugging(self, arguments: Body) -> Body:
+        configuration: Body = dict(arguments.get("configuration") or {})
+        self._add_task(self._attach_child(configuration))
+        return {}
+
+    async def _attach_child(self, configuration: Body) -> None:
+        connect: Body = configuration["connect"]
+        pid: int | None = configuration.get("subProcessId")
+        name: str = configuration.get("name") or f"process {pid}"
+        try:
+            client = await DapClient.connect(
+                connect["host"], int(connect["port"]), reverse=self._reverse_handlers()
+            )
+        except OSError as error:
+            _say(f"{name} can't be watched: {error}")
+            return
+        session = _Session(client, name=name, pid=pid)
+        self._sessions.append(session)
+        configuration["tensorpoints"] = list(self._arming.conditions)
+        try:
+            await self._start(session, "attach", configuration)
+        except (AdapterGone, AdapterError, RunError) as error:
+            _say(f"{name} can't be watched: {error}")
+        self._follow(session)
+
+    def _add_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _launch_arguments(self) -> Body:
+        program = self._options.program
+        target = os.path.abspath(program.target) if program.kind == "program" else program.target
+        return {
+            "name": "tensorpoint run",
+            "type": "tensorpoint",
+            "request": "launch",
+            program.kind: target,
+            "args": list(program.args),
+            "python": self._python,
+            "cwd": os.getcwd(),
+            "console": "integratedTerminal",
+            "subProcess": self._options.subprocess,
+            "tensorpoints": list(self._arming.conditions),
+        }
+
+    # -- the end
+
+    def _on_signal(self, signum: int) -> None:
+        """A signal sent to us: it was meant for the program."""
+        root = self._sessions[0] if self._sessions else None
+        pid = root.pid if root is not None else None
+        if signum == signal.SIGTSTP:
+            self._suspend(pid)
+            return
+        if pid is None or not _signal_program(pid, signum):
+            if signum in _ENDING:
+                self._end_for(signum)
+            return
+        if signum == signal.SIGINT:
+            now = time.monotonic()
+            last, self._interrupted_at = self._interrupted_at, now
+            if last is not None and now - last < _SECOND_INTERRUPT_S:
+                self._end_for(signum)
+        elif signum in _ENDING:
+            # It may save its state first; then it is over.
+            asyncio.get_running_loop().call_later(_SIGTERM_GRACE_S, self._end_for, signum)
+
+    def _end_for(self, signum: int) -> None:
+        self._ending_signal = signum
+        self._quit.set()
+
+    def _suspend(self, pid: int | None) -> None:
+        """Ctrl-Z: the program first, then we, so that the shell sees its job stop."""
+        if pid is not None:
+            _signal_group(pid, signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if pid is not None:
+            _signal_group(pid, signal.SIGCONT)
+
+    async def _end(self, root: _Session, *, kill: bool) -> None:
+        """Leave nothing behind: first as DAP has it, then by force."""
+        # debugpy answers nothing while it waits for a program that does not begin.
+        grace = _EXIT_GRACE_S if root.pid is not None else 1.0
+        children = [session for session in self._sessions if session is not root]
+        if kill and self._stops:
+            await self._flush([*children, root])
+        for session in [*children, root]:
+            if session.client.gone or (session is not root and not kill):
+                continue
+            try:
+                await session.client.request(
+                    "disconnect", {"terminateDebuggee": kill}, timeout=grace
+                )
+            except (AdapterError, AdapterGone, TimeoutError):
+                pass
+        launcher = self._launcher
+        if launcher is not None and launcher.returncode is None:
+            try:
+                await asyncio.wait_for(launcher.wait(), grace)
+            except asyncio.TimeoutError:
+                pass
+        if kill:
+            for session in [*children, root]:
+                if session.pid is not None and session.exit_code is None:
+                    _kill(session.pid, group=session is root)
+        if launcher is not None and launcher.returncode is None:
+            _kill(launcher.pid, group=True)
+            await launcher.wait()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for session in list(self._sessions):
+            await session.client.close(grace=grace)
+
+    async def _flush(self, sessions: list[_Session]) -> None:
+        answers = [
+            session.client.send("evaluate", {"expression": _FLUSH, "context": "repl"})
+            for session in sessions
+        ]
+        _, late = await asyncio.wait(answers, timeout=_FLUSH_S)
+        for answer in late:
+            answer.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
+
+    def _outcome(self, root: _Session) -> Outcome:
+        stops = tuple(self._stops)
+        if stops:
+            return Outcome(STATUS_FIRED, stops, quit=self._quit.is_set())
+        if self._failure is not None:
+            raise self._failure
+        if self._ending_signal is not None:
+            return Outcome(128 + self._ending_signal, stops, self._ending_signal == signal.SIGINT)
+        status = self._launcher.returncode if self._launcher is not None else root.exit_code
+        if status is None:
+            raise RunError("the program ended without an exit status")
+        if status < 0:
+            interrupted = self._interrupted_at is not None and -status == signal.SIGINT
+            return Outcome(128 - status, stops, interrupted)
+        return Outcome(status, stops)
+
+
+#: Signals that end a program which does not handle them.
+_ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+#: Signals that somebody who has only our process id means for the program: batch systems announce
+#: the end of a job with SIGUSR1 or SIGUSR2.
+_PASSED_ON = (*_ENDING, "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTSTP")
+
+
+class _Signals:
+    """Routes signals to a handler on the event loop, and puts things back."""
+
+    def __init__(self, handler: Callable[[int], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._routed: list[int] = []
+        if sys.platform == "win32":
+            # Ctrl-C reaches the program's console by itself.
+            signal.signal(signal.SIGINT, lambda *_: None)
+            return
+        for name in _PASSED_ON:
+            signum = getattr(signal, name) if isinstance(name, str) else name
+            # Ignored signals stay ignored, as under nohup or in the background of a script.
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(signum, handler, signum)
+                self._routed.append(signum)
+
+    def restore(self) -> None:
+        for signum in self._routed:
+            self._loop.remove_signal_handler(signum)
+
+
+def _signal_program(pid: int, signum: int) -> bool:
+    """Pass a signal on: from a terminal to all of the program, as the terminal does."""
+    if signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH) and _in_foreground():
+        return _signal_group(pid, signum)
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _signal_group(pid: int, signum: int) -> bool:
+    """To the program's process group, which debugpy's launcher has made."""
+    try:
+        os.killpg(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _kill(pid: int, *, group: bool) -> None:
+    try:
+        if group and sys.platform != "win32":
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _show_output(body: Body) -> None:
+    """What the adapter wants said. Stops are reported by us and the program writes by itself."""
+    if body.get("category") in ("important", "stderr"):
+        _say(str(body.get("output", "")).rstrip("\n"))
+
+
+def _say(text: str) -> None:
+    print(f"tensorpoint: {text}", file=sys.stderr, flush=True)
+
+
+def _as_run_error(error: BaseException, client: DapClient) -> RunError:
+    if isinstance(error, RunError):
+        return error
+    for event in client.take_events():
+        if event.name == "output":
+            _show_output(event.body)
+    said = client.stderr_text().strip()
+    return RunError(f"{error}" + (f"\nthe adapter said:\n{said}" if said else ""))

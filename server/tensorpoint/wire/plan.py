@@ -1,0 +1,35 @@
+"""What the adapter wants watched: the whole state, so that sending it twice changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Tensorpoint:
+    """One breakpoint on a tensor condition.
+
+    `kind` "condition" fires when `condition` turns true; "layer" fires at the entry of each
+    module whose path matches the glob `module`, if `condition` is empty or true there.
+    """
+
+    id: int
+    kind: Literal["condition", "layer"]
+    condition: str
+    module: str = ""
+
+    @property
+    def text(self) -> str:
+        """The tensorpoint as its author wrote it, for lists and stop texts."""
+        if self.kind == "condition":
+            return self.condition
+        return f"layer:{self.module}" + (f" if {self.condition}" if self.condition else "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All tensorpoints of a session."""
+
+    version: int
+    tensorpoints: tuple[Tensorpoint, ...] = ()

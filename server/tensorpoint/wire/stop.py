@@ -1,0 +1,56 @@
+"""What the agent says of one stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """A tensor with non-finite elements, in numbers.
+
+    `first_index` is the index of the first non-finite element; `finite_min` and `finite_max` span
+    the finite ones and are None where there are none.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    elements: int
+    nan: int
+    posinf: int
+    neginf: int
+    first_index: tuple[int, ...] | None
+    finite_min: float | None
+    finite_max: float | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stop: what fired, where, and the diagnosis in words.
+
+    `module` is the path below the root module, "" for the root itself. `file`, `line`, `function`
+    are the frame the debugger shows on top; `user_file` and `user_line` the nearest frame of the
+    user's own code (None where there is none). `step` counts forward calls of the root module from
+    0, `optimizer_step` finished optimizer steps. `value` is the value of the metric that fired: for
+    `nonfinite` the number of non-finite elements. `op` is None: the module is named, not the op.
+    """
+
+    tensorpoint: int
+    condition: str
+    event: str
+    module: str
+    module_type: str
+    op: str | None
+    file: str
+    line: int
+    function: str
+    user_file: str | None
+    user_line: int | None
+    step: int | None
+    optimizer_step: int | None
+    value: float | int | None
+    description: str
+    text: str
+    tensor: TensorSummary | None = None

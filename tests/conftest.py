@@ -1,0 +1,11 @@
+"""What holds for every test: nothing is fetched, and two workers share the machine's cores."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A developer's own setting would make every process under test write logs.
+os.environ.pop("TENSORPOINT_LOG_DIR", None)

@@ -1,0 +1,38 @@
+# expect: stop event=nonfinite.forward module=log type=Log step=2
+# expect: stop event=nonfinite.input module=linear type=Linear step=3
+"""Nobody looks at the NaN loss of step 2: backward and optimizer make all parameters NaN.
+
+In step 3 another module is the first to have it: `linear`, by its parameters. Then nothing changes.
+"""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.log, self.head = nn.Linear(4, 4), Log(), nn.Linear(4, 1)
+
+    def forward(self, x, offset):
+        h = self.linear(x)  # <- stop 2
+        h = self.log(h.sigmoid() + offset)  # <- stop 1
+        return self.head(h)
+
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    loss = model(torch.randn(8, 4), -2.0 if step == 2 else 0.0).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(step, loss.item())

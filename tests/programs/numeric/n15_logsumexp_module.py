@@ -1,0 +1,44 @@
+# expect: stop event=nonfinite.forward module=partition type=AllowedLogSumExp step=2
+"""N15: logsumexp over the allowed labels of a sample that allows none is -inf.
+
+Every argument of `partition` is finite, its output is not. The backward would make NaN of it.
+"""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+class AllowedLogSumExp(nn.Module):
+    def forward(self, scores, allowed):
+        return torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(6, 4)
+        self.partition = AllowedLogSumExp()
+
+    def forward(self, x, allowed, gold):
+        scores = self.score(x)
+        total = self.partition(scores, allowed)  # <- stop
+        return total - scores.gather(-1, gold[:, None]).squeeze(-1)
+
+
+model = Classifier()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    x, gold = torch.randn(8, 6), torch.randint(0, 4, (8,))
+    allowed = torch.ones(8, 4, dtype=torch.bool)
+    allowed[:, 3] = False
+    if step == 2:
+        allowed[6] = False
+    loss = model(x, allowed, gold).mean()
+    print(step, loss.item())
+    if loss.isfinite():
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

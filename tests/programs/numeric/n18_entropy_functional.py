@@ -1,0 +1,31 @@
+# expect: stop event=nonfinite.forward module= type=Policy step=3
+"""N18: p * log p at p = 0, inline; only the second part of the model's output is NaN."""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 5))
+
+    def forward(self, obs, temperature):
+        probs = torch.softmax(self.net(obs) / temperature, dim=-1)
+        entropy = -(probs * probs.log()).sum(-1)
+        return probs, entropy
+
+
+policy = Policy()
+optimizer = torch.optim.Adam(policy.parameters())
+for step, temperature in enumerate([1.0, 0.3, 0.1, 0.001, 1.0]):
+    probs, entropy = policy(torch.randn(8, 4), temperature)  # <- stop
+    loss = (probs[:, 0] - 0.01 * entropy).mean()
+    print(step, loss.item())
+    if loss.isfinite():
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

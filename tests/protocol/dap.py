@@ -1,0 +1,395 @@
+"""A scripted DAP client over the real adapter: tests read as a script of what is expected.
+
+    with Session() as session:
+        session.launch(program, filters=["nonfinite"])
+        stopped = session.expect("stopped")
+        assert session.frames(stopped)[0]["line"] == 14
+        session.resume()
+        assert session.exit_code() == 0
+
+Every wait has a deadline, and a failure shows the transcript.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Message = dict[str, Any]
+
+SERVER = Path(__file__).resolve().parents[2] / "server"
+DEADLINE = 60.0
+#: What VS Code says of itself, in short.
+VSCODE = {
+    "clientID": "vscode",
+    "adapterID": "tensorpoint",
+    "pathFormat": "path",
+    "linesStartAt1": True,
+    "columnsStartAt1": True,
+    "supportsVariableType": True,
+    "supportsRunInTerminalRequest": True,
+    "supportsStartDebuggingRequest": True,
+}
+
+
+def adapter_environment() -> dict[str, str]:
+    """The environment for `python -m tensorpoint`: the package from this checkout."""
+    return {**os.environ, "PYTHONPATH": str(SERVER)}
+
+
+class Wire:
+    """Bytes to and from an adapter, by its standard streams or a socket."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self.source, self.sink = source, sink
+
+    def write(self, message: Message) -> None:
+        body = json.dumps(message).encode()
+        self.sink.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.sink.flush()
+
+    def read(self) -> Message | None:
+        length = None
+        while True:
+            line = self.source.readline()
+            if not line:
+                return None
+            if not line.strip():
+                break
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        assert length is not None
+        body = self.source.read(length)
+        return json.loads(body) if len(body) == length else None
+
+
+class Session:
+    """One client session; starts `tensorpoint dap` over stdio unless given an address."""
+
+    def __init__(
+        self,
+        address: tuple[str, int] | None = None,
+        client: Message | None = None,
+        adapter: list[str] | None = None,
+        terminal: bool = True,
+    ) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        if address is None:
+            self.process = subprocess.Popen(
+                adapter or [sys.executable, "-m", "tensorpoint", "dap"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=adapter_environment(),
+            )
+            assert self.process.stdin is not None and self.process.stdout is not None
+            self.wire = Wire(self.process.stdout, self.process.stdin)  # type: ignore[arg-type]
+        else:
+            self._socket = socket.create_connection(address, timeout=DEADLINE)
+            self._socket.settimeout(None)
+            stream = self._socket.makefile("rwb")
+            self.wire = Wire(stream, stream)  # type: ignore[arg-type]
+        self._client = client if client is not None else VSCODE
+        self._terminal = terminal
+        self.terminals: list[subprocess.Popen[bytes]] = []
+        self._numbers = itertools.count(1)
+        self.transcript: list[str] = []
+        self._events: list[Message] = []
+        self._seen = 0
+        self._responses: dict[int, Message] = {}
+        self._arrived = threading.Condition()
+        self.closed = False
+        self.children: queue.Queue[Message] = queue.Queue()
+        self.capabilities: Message = {}
+        self._start: int | None = None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session whatever state it is in; kills what does not end."""
+        if not self.closed:
+            with contextlib.suppress(Exception):
+                self.send("disconnect", terminateDebuggee=True)
+                self.wait_closed(10)
+        with contextlib.suppress(OSError, ValueError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
+                self._socket.close()
+            else:
+                self.wire.sink.close()
+        if self.process is not None:
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise AssertionError(f"the adapter did not end\n{self.story()}") from None
+        for terminal in self.terminals:
+            terminal.kill()
+            terminal.wait()
+
+    # Messages ----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        with contextlib.suppress(ValueError, OSError):
+            while (message := self.wire.read()) is not None:
+                with self._arrived:
+                    self._note("<-", message)
+                    if message["type"] == "response":
+                        self._responses[message["request_seq"]] = message
+                    elif message["type"] == "event":
+                        self._events.append(message)
+                    else:
+                        self._answer(message)
+                    self._arrived.notify_all()
+        with self._arrived:
+            self.closed = True
+            self._arrived.notify_all()
+
+    def _answer(self, request: Message) -> None:
+        body: Message = {}
+        success = True
+        if request["command"] == "runInTerminal":
+            arguments = request["arguments"]
+            terminal = subprocess.Popen(
+                arguments["args"],
+                cwd=arguments.get("cwd") or None,
+                env={**os.environ, **(arguments.get("env") or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            self.terminals.append(terminal)
+            body = {"processId": terminal.pid}
+        elif request["command"] == "startDebugging":
+            self.children.put(request["arguments"]["configuration"])
+        else:
+            success = False
+        self._write(
+            {
+                "type": "response",
+                "request_seq": request["seq"],
+                "command": request["command"],
+                "success": success,
+                "body": body,
+            }
+        )
+
+    def _note(self, arrow: str, message: Message) -> None:
+        self.transcript.append(f"{arrow} {json.dumps(message)[:600]}")
+
+    def _write(self, message: Message) -> int:
+        number = next(self._numbers)
+        message = {**message, "seq": number}
+        self._note("->", message)
+        self.wire.write(message)
+        return number
+
+    def story(self) -> str:
+        """The transcript so far, for failures."""
+        return "transcript:\n" + "\n".join(self.transcript[-60:])
+
+    def send(self, command: str, /, **arguments: Any) -> int:
+        """Send a request without waiting; returns its number."""
+        return self._write({"type": "request", "command": command, "arguments": arguments})
+
+    def answer(self, number: int, timeout: float = DEADLINE) -> Message:
+        """The response to a request, success or not."""
+        self._until(lambda: number in self._responses, f"the answer to {number}", timeout)
+        return self._responses[number]
+
+    def request(self, command: str, /, **arguments: Any) -> Message:
+        """Send a request; returns the body of its successful answer."""
+        response = self.answer(self.send(command, **arguments))
+        assert response["success"], f"{command} failed: {response}\n{self.story()}"
+        return response.get("body") or {}
+
+    def refused(self, command: str, /, **arguments: Any) -> str:
+        """Send a request that must fail; returns the reason."""
+        response = self.answer(self.send(command, **arguments))
+        assert not response["success"], f"{command} succeeded: {response}\n{self.story()}"
+        return response["message"]
+
+    def _until(self, done: Any, what: str, timeout: float = DEADLINE) -> None:
+        with self._arrived:
+            end = time.monotonic() + timeout
+            while not done():
+                rest = end - time.monotonic()
+                if rest <= 0 or self.closed:
+                    why = "the adapter closed the stream" if self.closed else f"in {timeout:.0f} s"
+                    raise AssertionError(f"did not get {what} ({why})\n{self.story()}")
+                self._arrived.wait(rest)
+
+    def expect(self, event: str, timeout: float = DEADLINE, **fields: Any) -> Message:
+        """The next event of this name (whose body has these fields); earlier ones are passed."""
+
+        def matches(message: Message) -> bool:
+            body = message.get("body") or {}
+            return message["event"] == event and all(body.get(k) == v for k, v in fields.items())
+
+        def over() -> bool:
+            return event == "stopped" and any(e["event"] == "terminated" for e in self._events)
+
+        def found() -> int | None:
+            return next((i for i in range(self._seen, len(self._events)) if matches(self._events[i])), None)
+
+        what = f"event {event} {fields or ''}"
+        self._until(lambda: found() is not None or over(), what, timeout)
+        position = found()
+        assert position is not None, f"the program ended before {what}\n{self.story()}"
+        self._seen = position + 1
+        return self._events[position].get("body") or {}
+
+    def seen(self, event: str) -> list[Message]:
+        """Bodies of all events of this name so far."""
+        with self._arrived:
+            return [e.get("body") or {} for e in self._events if e["event"] == event]
+
+    def output(self, category: str | None = None) -> str:
+        """All output so far, of one category or of all."""
+        return "".join(
+            body.get("output", "")
+            for body in self.seen("output")
+            if category in (None, body.get("category", "console"))
+        )
+
+    def wait_closed(self, timeout: float = DEADLINE) -> None:
+        """Wait until the adapter has closed its side."""
+        with self._arrived:
+            end = time.monotonic() + timeout
+            while not self.closed:
+                rest = end - time.monotonic()
+                assert rest > 0, f"the adapter keeps the stream open\n{self.story()}"
+                self._arrived.wait(rest)
+
+    # A session's usual steps -------------------------------------------------------------------
+
+    def initialize(self) -> Message:
+        self.capabilities = self.request("initialize", **self._client)
+        return self.capabilities
+
+    def start(self, command: str, **arguments: Any) -> None:
+        """Initialize and send launch or attach, up to the `initialized` event."""
+        self.initialize()
+        self._start = self.send(command, **arguments)
+        self._until(
+            lambda: any(e["event"] == "initialized" for e in self._events)
+            or self._start in self._responses,
+            "initialized",
+        )
+        response = self._responses.get(self._start)
+        assert response is None or response["success"], f"{response}\n{self.story()}"
+
+    def configure(
+        self,
+        filters: list[str] | None = None,
+        filter_options: list[Message] | None = None,
+        functions: list[Message] | None = None,
+        breakpoints: dict[str, list[int]] | None = None,
+    ) -> Message:
+        """Set breakpoints as VS Code does and finish the configuration."""
+        for path, lines in (breakpoints or {}).items():
+            self.request(
+                "setBreakpoints",
+                source={"path": path},
+                breakpoints=[{"line": line} for line in lines],
+            )
+        if functions is not None:
+            self.request("setFunctionBreakpoints", breakpoints=functions)
+        answer = self.request(
+            "setExceptionBreakpoints",
+            filters=[] if filters is None else filters,
+            filterOptions=filter_options or [],
+        )
+        self.request("configurationDone")
+        assert self._start is not None
+        response = self.answer(self._start)
+        assert response["success"], f"{response}\n{self.story()}"
+        return answer
+
+    def launch(
+        self,
+        program: str | Path | None = None,
+        *,
+        filters: list[str] | None = None,
+        filter_options: list[Message] | None = None,
+        functions: list[Message] | None = None,
+        breakpoints: dict[str, list[int]] | None = None,
+        **arguments: Any,
+    ) -> Message:
+        """Launch a program with NaN/Inf on (unless filters are given); returns the filters' answer."""
+        if program is not None:
+            arguments["program"] = str(program)
+        arguments.setdefault("console", "internalConsole")
+        arguments.setdefault("python", [sys.executable])
+        self.start("launch", **arguments)
+        if filters is None and filter_options is None:
+            filters = ["nonfinite"]
+        return self.configure(filters, filter_options, functions, breakpoints)
+
+    def stopped(self, timeout: float = DEADLINE) -> Message:
+        """The next stop."""
+        return self.expect("stopped", timeout)
+
+    def frames(self, stopped: Message) -> list[Message]:
+        return self.request("stackTrace", threadId=stopped["threadId"])["stackFrames"]
+
+    def top(self, stopped: Message) -> tuple[str, int]:
+        """(file name, line) of the top frame."""
+        frame = self.frames(stopped)[0]
+        return os.path.basename(frame["source"]["path"]), frame["line"]
+
+    def evaluate(self, expression: str, stopped: Message, context: str = "repl") -> str:
+        frame = self.frames(stopped)[0]["id"]
+        return self.request("evaluate", expression=expression, frameId=frame, context=context)[
+            "result"
+        ]
+
+    def console(self, line: str) -> str:
+        """A line in the debug console, with no frame."""
+        return self.request("evaluate", expression=line, context="repl")["result"]
+
+    def resume(self, stopped: Message | None = None) -> None:
+        self.request("continue", threadId=(stopped or {}).get("threadId", 1))
+
+    def step(self, command: str, stopped: Message) -> Message:
+        """next, stepIn or stepOut; returns the stop after it."""
+        self.request(command, threadId=stopped["threadId"])
+        return self.stopped()
+
+    def exit_code(self) -> int:
+        """Wait for the program's end."""
+        return self.expect("exited")["exitCode"]
+
+    def child(self, timeout: float = DEADLINE, **configure: Any) -> Session:
+        """The session for the next child process, attached and configured."""
+        configuration = self.children.get(timeout=timeout)
+        connect = configuration["connect"]
+        session = Session((connect["host"], connect["port"]), client=self._client)
+        session.start("attach", **configuration)
+        configure.setdefault("filters", ["nonfinite"])
+        session.configure(**configure)
+        return session
+
+
+def line_of(program: str | Path, text: str) -> int:
+    """The number of the only line of a file that contains `text`."""
+    lines = Path(program).read_text(encoding="utf-8").splitlines()
+    found = [number for number, line in enumerate(lines, 1) if text in line]
+    assert len(found) == 1, f"{text!r} is in lines {found} of {program}"
+    return found[0]
