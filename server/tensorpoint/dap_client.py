@@ -147,6 +147,25 @@ class DapClient:
         except asyncio.TimeoutError:
             raise TimeoutError(f"no answer to {command!r} within {timeout} s") from None
 
+    async def start(self, command: str, arguments: Body) -> asyncio.Future[Body] | None:
+        """Send `launch` or `attach` and wait until the process can be configured.
+
+        The future holds the answer, which comes after `configurationDone`. None if the process
+        ended before that; raises what a request raises.
+        """
+        answer = self.send(command, arguments)
+        initialized = asyncio.create_task(self.wait_for_event("initialized"))
+        try:
+            await asyncio.wait({answer, initialized}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await initialized
+                return answer
+        finally:
+            initialized.cancel()
+            await asyncio.gather(initialized, return_exceptions=True)
+        await answer
+        return None
+
     async def next_event(self, *, timeout: float | None = None) -> Event | None:
         """The next event in order of arrival, or None once the connection has ended."""
         if self._skipped:
@@ -252,8 +271,7 @@ class DapClient:
             for answer in self._pending.values():
                 if not answer.done():
                     answer.set_exception(self._gone_error())
-                    # An answer that nobody awaits any more is not worth a warning.
-                    answer.exception()
+                    answer.exception()  # as in _settle
             self._pending.clear()
             self.events.put_nowait(None)
 
@@ -288,6 +306,7 @@ class DapClient:
             answer.set_exception(
                 AdapterError(message.get("command", ""), _error_text(message, body), body)
             )
+            answer.exception()  # not worth a warning where nobody awaits it any more
 
     async def _answer(self, message: Body) -> None:
         command: str = message.get("command", "")

@@ -217,7 +217,7 @@ async def _launch_and_look(python: str, log_dir: Path | None) -> str:
 
 async def _look_for_agent(client: DapClient, python: str) -> str:
     await client.request("initialize", {"clientID": "tensorpoint", "adapterID": "tensorpoint"})
-    started = client.send(
+    started = await client.start(
         "launch",
         {
             "name": "tensorpoint doctor",
@@ -228,13 +228,8 @@ async def _look_for_agent(client: DapClient, python: str) -> str:
             "redirectOutput": True,
         },
     )
-    initialized = asyncio.ensure_future(client.wait_for_event("initialized"))
-    await asyncio.wait({started, initialized}, return_when=asyncio.FIRST_COMPLETED)
-    if started.done():
-        initialized.cancel()
-        await started
+    if started is None:
         raise _NotWorking("the program ended before it could be configured")
-    await initialized
     listed = await client.request("evaluate", {"expression": "tp list", "context": "repl"})
     agent = await client.request(
         "evaluate",

@@ -213,6 +213,7 @@ class _Session:
     name: str | None
     pid: int | None = None
     exit_code: int | None = None
+    terminated: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -284,13 +285,11 @@ class _Run:
             await asyncio.wait({exited, ended}, return_when=asyncio.FIRST_COMPLETED)
             # The launcher is what ends with the program: a program that replaces itself (exec)
             # ends the session and goes on. Events may still be on their way when it has.
-            if root.client.gone and self._launcher is not None:
-                await asyncio.wait({exited}, timeout=1.0)
-                if not exited.done():
-                    raise AdapterGone("the debug adapter ended while the program was running")
-            if self._launcher is not None:
+            if self._launcher is not None and not root.client.gone:
                 await exited
             await asyncio.wait({ended}, timeout=_EXIT_GRACE_S)
+            if root.client.gone and not root.terminated:
+                raise AdapterGone("the debug adapter ended while the program was running")
         finally:
             for task in (start, exited, ended):
                 task.cancel()
@@ -313,15 +312,9 @@ class _Run:
             },
             timeout=_START_S,
         )
-        started = client.send(command, arguments)
-        initialized = asyncio.ensure_future(client.wait_for_event("initialized"))
-        await asyncio.wait({started, initialized}, return_when=asyncio.FIRST_COMPLETED)
-        if started.done():
-            # Refused, or the process had ended before it could be configured.
-            initialized.cancel()
-            await started
+        started = await client.start(command, arguments)
+        if started is None:
             return
-        await initialized
         try:
             await client.request("evaluate", {"expression": _PYTHONS_BREAKPOINT, "context": "repl"})
             await self._arm(client)
@@ -375,6 +368,7 @@ class _Run:
                 elif event.name == "exited":
                     session.exit_code = event.body.get("exitCode")
                 elif event.name == "terminated":
+                    session.terminated = True
                     break
         except (AdapterGone, AdapterError):
             pass  # the process ended while we spoke about it
@@ -662,7 +656,7 @@ def _kill(pid: int, *, group: bool) -> None:
 def _show_output(body: Body) -> None:
     """What the adapter wants said. Stops are reported by us and the program writes by itself."""
     if body.get("category") in ("important", "stderr"):
-        _say(str(body.get("output", "")).rstrip("\n"))
+        _say(str(body.get("output", "")).rstrip("\n").removeprefix("Tensorpoint: "))
 
 
 def _say(text: str) -> None:

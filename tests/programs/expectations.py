@@ -7,11 +7,11 @@ A program says it in comments, so that the expectation moves with the code:
     # expect: no-stop
 
 are the first comments of the file (several `expect: stop` are several stops, in this order; what is
-indented further continues one), and the line to stop at ends with `# <- stop`. Where the stops of one program are at different lines, the
-comments are numbered from 1: `# <- stop 1`, `# <- stop 2`. A stop in library code has `file=` (the
-file's name) and may have `code=` (text of the line); then the program marks the nearest line of its
-own on the stack with `# <- user line`. A program that needs more than torch says `# needs: ...`.
-README.md has the meaning of every field.
+indented further continues one), and the line to stop at ends with `# <- stop`. Where the stops of
+one program are at different lines, the comments are numbered from 1: `# <- stop 1`, `# <- stop 2`.
+A stop in library code has `file=` (the file's name) and may have `code=` (text of the line); then
+the program marks the nearest line of its own on the stack with `# <- user line`. A program that
+needs more than torch says `# needs: ...`. README.md has the meaning of every field.
 
 Programs are run, never imported: this module only reads their text. Standard library only.
 """

@@ -20,14 +20,18 @@ import queue
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import uuid
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, BinaryIO
 
 Message = dict[str, Any]
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
+STUB = Path(__file__).resolve().parent / "stub"
 DEADLINE = 60.0
 #: What VS Code says of itself, in short.
 VSCODE = {
@@ -40,11 +44,42 @@ VSCODE = {
     "supportsRunInTerminalRequest": True,
     "supportsStartDebuggingRequest": True,
 }
+#: A client that advertises nothing; some of those answer reverse requests all the same.
+PLAIN = {"clientID": "plain", "adapterID": "tensorpoint"}
+#: Launch arguments for a program that imports the stub in place of torch: nothing of ours on its
+#: path, and the stub is library code as torch would be.
+STUBBED: Message = {
+    "env": {"PYTHONPATH": str(STUB), "PYTHONDONTWRITEBYTECODE": "1"},
+    "rules": [{"path": str(STUB / "**"), "include": False}],
+}
+#: Names the environment variable by which a session's processes are found.
+_MARK = "TENSORPOINT_TEST_SESSION"
 
 
 def adapter_environment() -> dict[str, str]:
     """The environment for `python -m tensorpoint`: the package from this checkout."""
     return {**os.environ, "PYTHONPATH": str(SERVER)}
+
+
+def processes_with(name: str, value: str) -> dict[int, str]:
+    """Command lines of the living processes that have this in their environment, by pid."""
+    wanted = f"{name}={value}".encode()
+    found: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if command:  # else it is a zombie
+                    found[int(folder.name)] = command.strip()
+    return found
+
+
+def eventually(holds: Callable[[], object], what: str, timeout: float = DEADLINE) -> None:
+    """Wait until `holds` returns something true."""
+    end = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < end, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.05)
 
 
 class Wire:
@@ -82,16 +117,19 @@ class Session:
         address: tuple[str, int] | None = None,
         client: Message | None = None,
         adapter: list[str] | None = None,
-        terminal: bool = True,
+        handles: Collection[str] = ("runInTerminal", "startDebugging"),
     ) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._mark = uuid.uuid4().hex
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         if address is None:
             self.process = subprocess.Popen(
                 adapter or [sys.executable, "-m", "tensorpoint", "dap"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=adapter_environment(),
+                stderr=self._stderr,
+                env={**adapter_environment(), _MARK: self._mark},
             )
             assert self.process.stdin is not None and self.process.stdout is not None
             self.wire = Wire(self.process.stdout, self.process.stdin)  # type: ignore[arg-type]
@@ -101,7 +139,7 @@ class Session:
             stream = self._socket.makefile("rwb")
             self.wire = Wire(stream, stream)  # type: ignore[arg-type]
         self._client = client if client is not None else VSCODE
-        self._terminal = terminal
+        self._handles = frozenset(handles)
         self.terminals: list[subprocess.Popen[bytes]] = []
         self._numbers = itertools.count(1)
         self.transcript: list[str] = []
@@ -142,6 +180,24 @@ class Session:
         for terminal in self.terminals:
             terminal.kill()
             terminal.wait()
+        self._stderr.close()
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of all living processes of this session, the adapter's included."""
+        return processes_with(_MARK, self._mark)
+
+    def expect_no_process(self, timeout: float = 20) -> None:
+        """Wait until nothing of this session runs any more."""
+        end = time.monotonic() + timeout
+        while self.processes():
+            rest = f"still running: {self.processes()}\n{self.story()}"
+            assert time.monotonic() < end, rest
+            time.sleep(0.05)
+
+    def stderr(self) -> str:
+        """What the adapter has written on its standard error."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
 
     # Messages ----------------------------------------------------------------------------------
 
@@ -163,13 +219,15 @@ class Session:
 
     def _answer(self, request: Message) -> None:
         body: Message = {}
-        success = True
-        if request["command"] == "runInTerminal":
+        success = request["command"] in self._handles
+        if not success:
+            pass
+        elif request["command"] == "runInTerminal":
             arguments = request["arguments"]
             terminal = subprocess.Popen(
                 arguments["args"],
                 cwd=arguments.get("cwd") or None,
-                env={**os.environ, **(arguments.get("env") or {})},
+                env={**os.environ, _MARK: self._mark, **(arguments.get("env") or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -178,8 +236,6 @@ class Session:
             body = {"processId": terminal.pid}
         elif request["command"] == "startDebugging":
             self.children.put(request["arguments"]["configuration"])
-        else:
-            success = False
         self._write(
             {
                 "type": "response",
@@ -202,7 +258,7 @@ class Session:
 
     def story(self) -> str:
         """The transcript so far, for failures."""
-        return "transcript:\n" + "\n".join(self.transcript[-60:])
+        return "transcript:\n" + "\n".join(self.transcript[-60:]) + f"\n{self.stderr()}"
 
     def send(self, command: str, /, **arguments: Any) -> int:
         """Send a request without waiting; returns its number."""
@@ -246,7 +302,9 @@ class Session:
             return event == "stopped" and any(e["event"] == "terminated" for e in self._events)
 
         def found() -> int | None:
-            return next((i for i in range(self._seen, len(self._events)) if matches(self._events[i])), None)
+            return next(
+                (i for i in range(self._seen, len(self._events)) if matches(self._events[i])), None
+            )
 
         what = f"event {event} {fields or ''}"
         self._until(lambda: found() is not None or over(), what, timeout)
@@ -288,8 +346,10 @@ class Session:
         self.initialize()
         self._start = self.send(command, **arguments)
         self._until(
-            lambda: any(e["event"] == "initialized" for e in self._events)
-            or self._start in self._responses,
+            lambda: (
+                any(e["event"] == "initialized" for e in self._events)
+                or self._start in self._responses
+            ),
             "initialized",
         )
         response = self._responses.get(self._start)
@@ -332,7 +392,7 @@ class Session:
         breakpoints: dict[str, list[int]] | None = None,
         **arguments: Any,
     ) -> Message:
-        """Launch a program with NaN/Inf on (unless filters are given); returns the filters' answer."""
+        """Launch a program, with NaN/Inf on unless told otherwise; returns the filters' answer."""
         if program is not None:
             arguments["program"] = str(program)
         arguments.setdefault("console", "internalConsole")

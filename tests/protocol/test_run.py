@@ -281,7 +281,7 @@ def test_a_relative_program_and_its_neighbours(program: Callable[[str], Path]) -
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="needs PYTHONSAFEPATH")
 def test_files_beside_the_program_do_not_shadow_ours(program: Callable[[str], Path]) -> None:
-    path = program("import msgspec, random\nprint(random.name, msgspec.name)\n")
+    path = program("import msgspec\nprint(msgspec.name)\n")
     for name in ("random", "asyncio", "argparse", "msgspec", "rich"):
         (path.parent / f"{name}.py").write_text("name = 'mine'\n", encoding="utf-8")
     # By its file, not by -m: as the console script does, without the working directory on the path.
@@ -296,7 +296,7 @@ def test_files_beside_the_program_do_not_shadow_ours(program: Callable[[str], Pa
         cwd=path.parent,
         check=False,
     )
-    assert done.stdout == "mine mine\n", done.stderr
+    assert done.stdout == "mine\n", done.stderr
 
 
 def test_a_module(tmp_path: Path) -> None:
@@ -603,9 +603,28 @@ def test_killing_us_leaves_no_process(program: Callable[[str], Path]) -> None:
     assert_gone(children)
 
 
-def started(path: Path) -> subprocess.Popen[str]:
+def test_an_adapter_that_dies_is_said_and_leaves_no_process(
+    program: Callable[[str], Path],
+) -> None:
+    process = started(program(waiting("raise")), stderr=subprocess.PIPE)
+    descendants = _descendants(process.pid)
+    (adapter,) = (pid for pid in descendants if _command(pid)[-2:] == ["tensorpoint", "dap"])
+    os.kill(adapter, signal.SIGKILL)
+    assert process.wait(DEADLINE) == 1
+    assert process.stderr is not None
+    assert "the debug adapter ended while the program was running" in process.stderr.read()
+    assert_gone(descendants)
+
+
+def _command(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")[:-1]
+
+
+def started(path: Path, stderr: int | None = None) -> subprocess.Popen[str]:
     """`tensorpoint run` on a program that has said that it is ready."""
-    process = subprocess.Popen(command(path), stdout=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen(
+        command(path), stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment()
+    )
     assert process.stdout is not None
     while "ready" not in (line := process.stdout.readline()):
         assert line, "the program ended early"

@@ -127,7 +127,7 @@ def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType],
     wait, mark = db.do_wait_suspend, db.set_suspend
 
     def run(frame: FrameType) -> None:
-        paused = monitoring is not None and monitoring.suspend_current_thread_tracing()
+        paused = bool(monitoring and monitoring.suspend_current_thread_tracing())
         info.is_tracing += 1
         try:
             info.pydev_original_step_cmd = CMD_SET_BREAK
@@ -136,7 +136,7 @@ def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType],
             wait(thread, frame, "line", None)
         finally:
             info.is_tracing -= 1
-            if paused:
+            if monitoring and paused:
                 monitoring.resume_current_thread_tracing()
 
     return run

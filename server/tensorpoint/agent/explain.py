@@ -16,7 +16,7 @@ _DIRECT_FORWARD = re.compile(r"(?<!super\(\))\.forward\(")
 
 
 def kind(summary: TensorSummary) -> str:
-    """"NaN", "Inf" or both, as a headline says it."""
+    """ "NaN", "Inf" or both, as a headline says it."""
     found = ["NaN"] if summary.nan else []
     if summary.posinf or summary.neginf:
         found.append("Inf" if summary.posinf else "-Inf")

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 #: Attribute names that wrappers put between a module and the one it wraps; paths leave them out,
 #: so that a condition written for the model also holds for the wrapped model.
-_WRAPPER_ATTRIBUTES = frozenset(
-    {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-)
+_WRAPPER_ATTRIBUTES = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 _WRAPPER_ROOTS = frozenset({"DataParallel", "DistributedDataParallel"})
 
 

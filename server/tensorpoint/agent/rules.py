@@ -28,9 +28,7 @@ class Rule:
         uses = self.condition.uses if self.condition else ()
         globs = [use.glob for use in uses if use.glob is not None]
         self._glob = tensorpoint.module if self.is_layer else (globs[0] if globs else "*")
-        self._phases = {
-            str(value) for use in uses for key, value in use.options if key == "phase"
-        }
+        self._phases = {str(value) for use in uses for key, value in use.options if key == "phase"}
         self._true_at: set[Hashable] = set()
 
     def uses(self, metric: str) -> bool:

@@ -31,7 +31,7 @@ EVENT = "tensorpoint"
 
 def start(plan: str) -> str:
     """Start the agent of this process (or find it running) with a plan; returns its greeting."""
-    global _agent
+    global _agent  # noqa: PLW0603 - one agent per process
     debugger.prepare()
     if _agent is None:
         _agent = Agent()

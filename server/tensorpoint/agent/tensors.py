@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..wire import TensorSummary
 
@@ -36,9 +36,8 @@ def tensors_in(value: object, name: str, depth: int = 0) -> Iterator[tuple[str, 
 
 
 def _walk(value: object, name: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
-    tensor_type = sys.modules["torch"].Tensor
-    if isinstance(value, tensor_type):
-        yield name, value
+    if isinstance(value, sys.modules["torch"].Tensor):
+        yield name, cast("torch.Tensor", value)
     elif depth >= _MAX_DEPTH:
         return
     elif isinstance(value, dict):

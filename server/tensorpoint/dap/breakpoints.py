@@ -1,4 +1,4 @@
-"""The tensorpoints of a session, whatever way they were set, and debugpy's share of the same requests.
+"""The tensorpoints of a session, however they were set, and debugpy's share of the same requests.
 
 Clients differ in what they offer, so the same conditions come as exception filters with
 conditions, as function breakpoints (`layer:PATH`), from the launch configuration and from the
@@ -10,13 +10,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from ..conditions import ConditionError
 from ..conditions.plan import check
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
+from ..wire.codec import convert
 
 Message = dict[str, Any]
+T = TypeVar("T")
 Source = Literal["filter", "function", "launch", "console"]
 
 LAYER_PREFIX = "layer:"
@@ -238,9 +242,7 @@ class Split:
     def merge(self, theirs: Sequence[Message]) -> list[Message]:
         """The answers of both in the client's order; debugpy leaves some requests unanswered."""
         rest = iter(theirs)
-        return [
-            mine if mine is not None else next(rest, {"verified": True}) for mine in self.ours
-        ]
+        return [mine if mine is not None else next(rest, {"verified": True}) for mine in self.ours]
 
 
 def split_filters(
@@ -252,10 +254,10 @@ def split_filters(
     exceptions would no longer stop as soon as one filter has a condition. Returns debugpy's
     arguments, the split for its answer, and the refusals.
     """
-    items = [(str(name), "") for name in arguments.get("filters") or []]
+    items = [(name, "") for name in _list_of(arguments, "filters", str)]
     items += [
         (str(option.get("filterId")), str(option.get("condition") or ""))
-        for option in arguments.get("filterOptions") or []
+        for option in _list_of(arguments, "filterOptions", dict[str, Any])
     ]
     made = iter(set_ours([item for item in items if is_our_filter(item[0])]))
     answers = [next(made) if is_our_filter(name) else None for name, _ in items]
@@ -268,7 +270,7 @@ def split_functions(
     arguments: Message, set_ours: Callable[[Sequence[tuple[str, str]]], list[Tensorpoint | Refusal]]
 ) -> tuple[Message, Split, list[Refusal]]:
     """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
-    items: list[Message] = list(arguments.get("breakpoints") or [])
+    items: list[Message] = _list_of(arguments, "breakpoints", dict[str, Any])
     ours = [str(item.get("name", "")).startswith(LAYER_PREFIX) for item in items]
     made = iter(
         set_ours(
@@ -285,6 +287,14 @@ def split_functions(
         "breakpoints": [item for item, mine in zip(items, ours, strict=True) if not mine],
     }
     return theirs, *_split(answers)
+
+
+def _list_of(arguments: Message, key: str, kind: type[T]) -> list[T]:
+    """A list in a request's arguments; raises ValueError if the client sent something else."""
+    try:
+        return convert(arguments.get(key) or [], list[kind])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{key}: {error}") from None
 
 
 def _split(answers: list[Tensorpoint | Refusal | None]) -> tuple[Split, list[Refusal]]:

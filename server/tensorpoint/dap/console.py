@@ -43,9 +43,7 @@ def run(expression: str, tensorpoints: Tensorpoints) -> tuple[str, bool]:
         made = tensorpoints.add(rest)
         if isinstance(made, Refusal):
             raise ConsoleError(made.reason)
-        number = next(
-            n for n, item, _ in tensorpoints.listing() if item.id == made.id
-        )
+        number = next(n for n, item, _ in tensorpoints.listing() if item.id == made.id)
         return f"{number}: {made.text}", True
     if verb == "off" and rest:
         return _off(rest, tensorpoints), True

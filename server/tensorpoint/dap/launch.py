@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 #: The key in launch and attach arguments that holds conditions.
@@ -31,10 +31,13 @@ def take_tensorpoints(arguments: dict[str, Any]) -> list[str]:
 
 def hide_agent(arguments: dict[str, Any]) -> None:
     """Keep the debugger from stepping into the agent and from listing its frames."""
-    rules: list[Any] = [*(arguments.get("rules") or [])]
-    for room in ("agent", "conditions", "wire"):
-        rules.insert(0, {"path": str(PACKAGE_FOLDER / room / "**"), "include": False})
-    arguments["rules"] = rules
+    given: list[Any] = arguments.get("rules") or []
+    ours = [
+        {"path": str(PACKAGE_FOLDER / room / "**"), "include": False}
+        for room in ("agent", "conditions", "wire")
+    ]
+    # A child's configuration repeats its parent's.
+    arguments["rules"] = [*ours, *(rule for rule in given if rule not in ours)]
 
 
 def address_to_dial(arguments: dict[str, Any]) -> tuple[str, int] | None:
@@ -49,9 +52,8 @@ def address_to_dial(arguments: dict[str, Any]) -> tuple[str, int] | None:
         return None
     if not isinstance(connect, dict) or "port" not in connect:
         raise ValueError('"connect" needs a port: "connect": {"host": "127.0.0.1", "port": 5678}')
-    host: Any = connect.get("host")  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
-    port: Any = connect["port"]  # pyright: ignore[reportUnknownVariableType]
-    try:
-        return str(host or "127.0.0.1"), int(port)
-    except (TypeError, ValueError):
-        raise ValueError(f'"connect": the port must be a number, not {port!r}') from None
+    address = cast("dict[str, object]", connect)
+    host, port = address.get("host"), address["port"]
+    if not str(port).isdigit():
+        raise ValueError(f'"connect": the port must be a number, not {port!r}')
+    return str(host or "127.0.0.1"), int(str(port))

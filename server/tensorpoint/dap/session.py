@@ -74,6 +74,7 @@ class Session:
         self._tensorpoints = Tensorpoints()
         self._stops = Stops()
         self._initialize: Message = {}
+        self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
         self._agent_wanted = False
         self._agent_running = False
@@ -154,7 +155,10 @@ class Session:
             self._client.refuse(message, f"{command} is not supported")
         elif command in self._requests and not (self._transparent and command != "attach"):
             message.setdefault("arguments", {})
-            await self._requests[command](message)
+            try:
+                await self._requests[command](message)
+            except (TypeError, ValueError) as error:
+                self._client.refuse(message, f"{command}: {error}")
         else:
             if command in _RESUMING:
                 self._stops.clear()
@@ -275,6 +279,7 @@ class Session:
             self._client.refuse(message, str(error))
             return
         if not self._transparent:
+            self._launch_texts = texts
             for refusal in self._tensorpoints.set_launch(texts):
                 self._tell(refusal)
             # Ctrl+F5: debugpy sends no `initialized` then and there is nothing to inject into.
@@ -340,9 +345,7 @@ class Session:
     # Tensorpoints ------------------------------------------------------------------------------
 
     async def _on_set_exception_breakpoints(self, message: Message) -> None:
-        theirs, split, refused = split_filters(
-            message["arguments"], self._tensorpoints.set_filters
-        )
+        theirs, split, refused = split_filters(message["arguments"], self._tensorpoints.set_filters)
         self._breakpoints_set(message, theirs, split, refused)
 
     async def _on_set_function_breakpoints(self, message: Message) -> None:
@@ -472,7 +475,7 @@ class Session:
 
     async def _on_start_debugging(self, message: Message) -> None:
         configuration: Message = message.get("arguments", {}).get("configuration") or {}
-        await self._children.redirect(configuration)
+        await self._redirect(configuration)
         if self._initialize["arguments"].get("supportsStartDebuggingRequest"):
             self._relay_to_client(message)
             return
@@ -491,8 +494,14 @@ class Session:
             self._client.event("debugpyAttach", {**configuration, "request": "attach"})
 
     async def _on_debugpy_attach(self, message: Message) -> None:
-        await self._children.redirect(message["body"])
+        await self._redirect(message["body"])
         self._client.send(message)
+
+    async def _redirect(self, configuration: Message) -> None:
+        """Let a child's session come through us, with the tensorpoints of its parent."""
+        if self._launch_texts:
+            configuration[launch.TENSORPOINTS] = self._launch_texts
+        await self._children.redirect(configuration)
 
     # End ---------------------------------------------------------------------------------------
 

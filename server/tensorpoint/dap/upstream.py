@@ -26,7 +26,9 @@ class Upstream:
     @classmethod
     async def spawn(cls, log_dir: Path | None) -> Upstream:
         """Start debugpy's adapter on a pair of pipes."""
-        command = [sys.executable, "-m", f"{__package__}.debugpy_adapter"]
+        # -P: an editor's working directory may hold a random.py, which debugpy would import.
+        safe_path: list[str] = ["-P"] if sys.version_info >= (3, 11) else []
+        command = [sys.executable, *safe_path, "-m", f"{__package__}.debugpy_adapter"]
         if log_dir is not None:
             command += ["--log-dir", str(log_dir)]
         process = await asyncio.create_subprocess_exec(

@@ -18,7 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...conditions import Sample
 from ...wire import TensorSummary
@@ -96,6 +96,7 @@ class Nonfinite:
     def _is_bad(self, call: Call, outer: list[Call], output: object) -> bool:
         if type(output) is not sys.modules["torch"].Tensor:
             return any(has_nonfinite(tensor) for _, tensor in tensors_in(output, "output"))
+        output = cast("torch.Tensor", output)
         if call.checked is not None and call.checked[0]() is output:
             unchanged = not output.is_inference() and output._version == call.checked[1]
         else:
@@ -237,7 +238,7 @@ class Nonfinite:
             return
         rule.rearm((id(call.module), "forward"))
         place = (id(call.module), "input")
-        if rule.is_true_at(place) and not any(has_nonfinite(parameter) for parameter in _own_state(call.module)):
+        if rule.is_true_at(place) and not any(map(has_nonfinite, _own_state(call.module))):
             rule.rearm(place)
 
     def _observe_finite(self, rule: Rule, call: Call) -> None:

@@ -1,0 +1,73 @@
+"""What can be armed during a step: ours, and what PyTorch users have without us."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from tensorpoint.agent.bootstrap import boot
+from tensorpoint.dap.launch import PACKAGE_FOLDER
+from tensorpoint.wire import WIRE_VERSION, Plan, Tensorpoint
+from tensorpoint.wire.codec import encode
+from torch import Tensor, nn
+from transformers.debug_utils import DebugUnderflowOverflow
+
+_NOTHING = encode(Plan(WIRE_VERSION))
+_NONFINITE = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "condition", "nonfinite()"),)))
+
+
+@contextmanager
+def _nonfinite(_: nn.Module) -> Iterator[None]:
+    """Our agent as the adapter loads it, but with no debugger around it."""
+    boot(str(PACKAGE_FOLDER), _NOTHING)
+    sync: Callable[[str], str] = sys.modules["_tensorpoint.agent.session"].sync
+    sync(_NONFINITE)
+    try:
+        yield
+    finally:
+        sync(_NOTHING)
+
+
+@contextmanager
+def _naive(model: nn.Module) -> Iterator[None]:
+    def check(module: nn.Module, _: object, output: object) -> None:
+        for value in output if isinstance(output, tuple) else (output,):
+            if isinstance(value, Tensor) and value.isnan().any():
+                raise ValueError(f"NaN in the output of {type(module).__name__}")
+
+    handles = [module.register_forward_hook(check) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _debug_underflow_overflow(model: nn.Module) -> Iterator[None]:
+    DebugUnderflowOverflow(model)
+    try:
+        yield
+    finally:  # it keeps no handles, and the models here have no other hooks
+        for module in model.modules():
+            module._forward_hooks.clear()
+
+
+def _detect_anomaly(_: nn.Module) -> AbstractContextManager[object]:
+    return torch.autograd.set_detect_anomaly(True)
+
+
+def _none(_: nn.Module) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+#: By the names that `steps` and the tables use.
+WATCHES: dict[str, Callable[[nn.Module], AbstractContextManager[object]]] = {
+    "none": _none,
+    "nonfinite": _nonfinite,
+    "naive": _naive,
+    "detect_anomaly": _detect_anomaly,
+    "DebugUnderflowOverflow": _debug_underflow_overflow,
+}

@@ -1,0 +1,2 @@
+from . import modules as modules
+from .modules.module import Module as Module
