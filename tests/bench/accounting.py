@@ -83,9 +83,7 @@ def _plumbing() -> float:
     plain = _least(lambda: module(value))
     handles = [
         registry.register_module_forward_pre_hook(lambda *_: None),
-        registry.register_module_forward_hook(
-            lambda *_: None, with_kwargs=True, always_call=True
-        ),
+        registry.register_module_forward_hook(lambda *_: None, with_kwargs=True, always_call=True),
     ]
     hooked = _least(lambda: module(value))
     for handle in handles:

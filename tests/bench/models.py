@@ -33,7 +33,6 @@ def gpt2() -> Training:
         bos_token_id=0,
         eos_token_id=0,
         use_cache=False,
-        loss_type="ForCausalLMLoss",
     )
     model = GPT2LMHeadModel(config)
     tokens = torch.randint(config.vocab_size, (_ROWS, config.n_positions))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import Tensor, nn
+from transformers.debug_utils import DebugUnderflowOverflow
+
 from tensorpoint.agent.bootstrap import boot
 from tensorpoint.dap.launch import PACKAGE_FOLDER
 from tensorpoint.wire import WIRE_VERSION, Plan, Tensorpoint
 from tensorpoint.wire.codec import encode
-from torch import Tensor, nn
-from transformers.debug_utils import DebugUnderflowOverflow
 
 _NOTHING = encode(Plan(WIRE_VERSION))
 _NONFINITE = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "condition", "nonfinite()"),)))

@@ -17,6 +17,7 @@ import warnings
 from typing import Any, TextIO
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
 

@@ -24,14 +24,15 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 Message = dict[str, Any]
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
-STUB = Path(__file__).resolve().parent / "stub"
+#: A folder of this name on the path is library code to debugpy, as torch's own is.
+STUB = Path(__file__).resolve().parent / "stub" / "site-packages"
 DEADLINE = 60.0
 #: What VS Code says of itself, in short.
 VSCODE = {
@@ -46,12 +47,9 @@ VSCODE = {
 }
 #: A client that advertises nothing; some of those answer reverse requests all the same.
 PLAIN = {"clientID": "plain", "adapterID": "tensorpoint"}
-#: Launch arguments for a program that imports the stub in place of torch: nothing of ours on its
-#: path, and the stub is library code as torch would be.
-STUBBED: Message = {
-    "env": {"PYTHONPATH": str(STUB), "PYTHONDONTWRITEBYTECODE": "1"},
-    "rules": [{"path": str(STUB / "**"), "include": False}],
-}
+#: Launch arguments for a program that imports the stub in place of torch: nothing of ours is on
+#: its path.
+STUBBED: Message = {"env": {"PYTHONPATH": str(STUB), "PYTHONDONTWRITEBYTECODE": "1"}}
 #: Names the environment variable by which a session's processes are found.
 _MARK = "TENSORPOINT_TEST_SESSION"
 
@@ -247,7 +245,7 @@ class Session:
         )
 
     def _note(self, arrow: str, message: Message) -> None:
-        self.transcript.append(f"{arrow} {json.dumps(message)[:600]}")
+        self.transcript.append(f"{arrow} {json.dumps(message)[:400]}")
 
     def _write(self, message: Message) -> int:
         number = next(self._numbers)
@@ -258,11 +256,35 @@ class Session:
 
     def story(self) -> str:
         """The transcript so far, for failures."""
-        return "transcript:\n" + "\n".join(self.transcript[-60:]) + f"\n{self.stderr()}"
+        return "transcript:\n" + "\n".join(self.transcript[-60:]) + f"\n{self.stderr()[-3000:]}"
 
     def send(self, command: str, /, **arguments: Any) -> int:
         """Send a request without waiting; returns its number."""
         return self._write({"type": "request", "command": command, "arguments": arguments})
+
+    def send_raw(self, command: str, arguments: Any) -> int:
+        """Send a request with arguments that need not be an object."""
+        return self._write({"type": "request", "command": command, "arguments": arguments})
+
+    def write_raw(self, data: bytes) -> None:
+        """Send bytes that need not be a message."""
+        self.transcript.append(f"-> {data[:100]!r}")
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            self.wire.sink.write(data)
+            self.wire.sink.flush()
+
+    def close_input(self) -> None:
+        """Close our side of the stream, as an editor that dies."""
+        self.transcript.append("-> (closed)")
+        if self._socket is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            self.wire.sink.close()
+
+    def exit_status(self, timeout: float = 20) -> int:
+        """Wait for the adapter's own end."""
+        assert self.process is not None
+        return self.process.wait(timeout)
 
     def answer(self, number: int, timeout: float = DEADLINE) -> Message:
         """The response to a request, success or not."""
@@ -318,6 +340,11 @@ class Session:
         with self._arrived:
             return [e.get("body") or {} for e in self._events if e["event"] == event]
 
+    def events(self) -> list[Message]:
+        """All events so far, in order."""
+        with self._arrived:
+            return list(self._events)
+
     def output(self, category: str | None = None) -> str:
         """All output so far, of one category or of all."""
         return "".join(
@@ -343,7 +370,8 @@ class Session:
 
     def start(self, command: str, **arguments: Any) -> None:
         """Initialize and send launch or attach, up to the `initialized` event."""
-        self.initialize()
+        if not self.capabilities:
+            self.initialize()
         self._start = self.send(command, **arguments)
         self._until(
             lambda: (
@@ -436,6 +464,10 @@ class Session:
         """Wait for the program's end."""
         return self.expect("exited")["exitCode"]
 
+    def following_children(self) -> contextlib.AbstractContextManager[None]:
+        """Within this, children are attached to as they come."""
+        return _following(self)
+
     def child(self, timeout: float = DEADLINE, **configure: Any) -> Session:
         """The session for the next child process, attached and configured."""
         configuration = self.children.get(timeout=timeout)
@@ -445,6 +477,28 @@ class Session:
         configure.setdefault("filters", ["nonfinite"])
         session.configure(**configure)
         return session
+
+
+@contextlib.contextmanager
+def _following(session: Session) -> Iterator[None]:
+    """Attach to every child process as it comes, as an editor does; children wait for that."""
+    children: list[Session] = []
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.is_set():
+            with contextlib.suppress(queue.Empty):
+                children.append(session.child(timeout=0.2))
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
+        for child in children:
+            child.close()
 
 
 def line_of(program: str | Path, text: str) -> int:

@@ -16,7 +16,7 @@ PROGRAMS = programs()
 @pytest.mark.parametrize("program", PROGRAMS, ids=[path.stem for path in PROGRAMS])
 def test_program_stops_where_it_says(program: Path) -> None:
     expectation = load(program)
-    with Session() as session:
+    with Session() as session, session.following_children():
         session.launch(program)
         for number, expected in enumerate(expectation.stops, 1):
             stopped = session.stopped()

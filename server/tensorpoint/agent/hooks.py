@@ -51,6 +51,7 @@ class Hooks:
             module.register_module_forward_hook(after, with_kwargs=True, always_call=True),
             optimizer.register_optimizer_step_post_hook(self._after_optimizer_step),
             _watch_compiled_calls(module.Module, before, after),
+            _keep_quiet_about(module, before, after),
         ]
 
     def remove(self) -> None:
@@ -70,8 +71,9 @@ class Hooks:
                 enter(module, args)
 
         def after(
-            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object
+            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object = None
         ) -> None:
+            # After an exception torch leaves the keywords out: then there is no output.
             if not is_compiling():
                 leave(module, args, kwargs, output)
 
@@ -138,18 +140,41 @@ class Hooks:
         self._names.count_optimizer_step(optimizer)
 
 
-class _CompiledCalls:
-    """Undoes `_watch_compiled_calls`."""
+class _Replaced:
+    """An attribute of torch's that we replaced; `remove` puts the original back."""
 
-    def __init__(self, module_class: Any, original: Any) -> None:
-        self._module_class = module_class
-        self._original = original
+    def __init__(self, owner: Any, name: str, replacement: Any) -> None:
+        self._owner, self._name = owner, name
+        self._original = getattr(owner, name)
+        setattr(owner, name, replacement)
 
     def remove(self) -> None:
-        self._module_class.compile = self._original
+        setattr(self._owner, self._name, self._original)
 
 
-def _watch_compiled_calls(module_class: Any, before: Any, after: Any) -> _CompiledCalls:
+def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
+    """Don't let our global hooks count as the program's.
+
+    torch warns at each call of a compiled module if there is any global hook, and a program that
+    turns warnings into errors would die of that.
+    """
+
+    def has_any_global_hook() -> bool:
+        return any(
+            hook not in ours
+            for hooks in (
+                module._global_backward_pre_hooks,
+                module._global_backward_hooks,
+                module._global_forward_hooks,
+                module._global_forward_pre_hooks,
+            )
+            for hook in hooks.values()
+        )
+
+    return _Replaced(module, "_has_any_global_hook", has_any_global_hook)
+
+
+def _watch_compiled_calls(module_class: Any, before: Any, after: Any) -> _Replaced:
     """See the boundary of modules compiled in place by `module.compile()`.
 
     Such a module's call goes straight to the compiled function and runs no hook at all.
@@ -168,5 +193,4 @@ def _watch_compiled_calls(module_class: Any, before: Any, after: Any) -> _Compil
 
         self._compiled_call_impl = call
 
-    module_class.compile = compile
-    return _CompiledCalls(module_class, original)
+    return _Replaced(module_class, "compile", compile)

@@ -51,6 +51,7 @@ class Agent:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._plan = Plan(WIRE_VERSION)
+        self._rules: dict[Tensorpoint, Rule] = {}
         self._names = Names()
         stop = Stopper(self._names)
         self._watches: tuple[Watch, ...] = (Nonfinite(self._names, stop),)
@@ -97,9 +98,14 @@ class Agent:
                 self._report("arming the watches", error)
 
     def _apply(self) -> None:
-        rules = [Rule(tensorpoint) for tensorpoint in self._plan.tensorpoints]
+        # An unchanged tensorpoint keeps its rule, which remembers where it is true already.
+        self._rules = {
+            tensorpoint: self._rules.get(tensorpoint) or Rule(tensorpoint)
+            for tensorpoint in self._plan.tensorpoints
+        }
         if not self._torch_ready:
             return
+        rules = list(self._rules.values())
         listeners: list[Watch] = []
         for watch in self._watches:
             wanted = [rule for rule in rules if not rule.is_layer and rule.uses(watch.metric)]

@@ -26,7 +26,7 @@ def is_command(expression: str) -> bool:
         return False
     try:
         ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return True
     return False
 
@@ -54,7 +54,7 @@ def _off(what: str, tensorpoints: Tensorpoints) -> str:
     if what == "all":
         tensorpoints.clear()
         return "no tensorpoint is set"
-    removed = tensorpoints.remove(int(what)) if what.isdigit() else None
+    removed = tensorpoints.remove(int(what)) if what.isdecimal() else None
     if removed is None:
         raise ConsoleError(f"there is no tensorpoint {what}\n{_listing(tensorpoints)}")
     return f"off: {removed.text}"

@@ -54,6 +54,6 @@ def address_to_dial(arguments: dict[str, Any]) -> tuple[str, int] | None:
         raise ValueError('"connect" needs a port: "connect": {"host": "127.0.0.1", "port": 5678}')
     address = cast("dict[str, object]", connect)
     host, port = address.get("host"), address["port"]
-    if not str(port).isdigit():
+    if not str(port).isdecimal():
         raise ValueError(f'"connect": the port must be a number, not {port!r}')
     return str(host or "127.0.0.1"), int(str(port))

@@ -55,7 +55,8 @@ class Peer:
             _log.debug("%s -> %.*s", self.name, _LOGGED, message)
             if message.get("type") != "response":
                 return message
-            on_response = self._waiting.pop(message.get("request_seq", 0), None)
+            number = message.get("request_seq")
+            on_response = self._waiting.pop(number, None) if isinstance(number, int) else None
             if on_response is None:
                 _log.warning("%s answered a request that was not sent: %s", self.name, message)
             else:

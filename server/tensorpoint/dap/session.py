@@ -143,34 +143,43 @@ class Session:
         self._children.close()
 
     async def _from_client(self, message: Message) -> None:
-        if message.get("type") != "request" or "command" not in message:
+        if not _is_request(message):
             _log.warning("the client sent what is neither request nor response: %s", message)
             return
         command = message["command"]
-        if not isinstance(message.get("arguments", {}), dict):
+        if message.get("arguments") is None:
+            message["arguments"] = {}
+        if not isinstance(message["arguments"], dict):
             self._client.refuse(message, f"{command}: the arguments must be an object")
+        elif self._upstream is None and command == "disconnect":
+            self._client.respond(message)
+            self._over.set()
         elif self._upstream is None and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
         elif command in _UNSUPPORTED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
         elif command in self._requests and not (self._transparent and command != "attach"):
-            message.setdefault("arguments", {})
-            try:
-                await self._requests[command](message)
-            except (TypeError, ValueError) as error:
-                self._client.refuse(message, f"{command}: {error}")
+            await self._carry_out(message, self._requests[command](message))
         else:
             if command in _RESUMING:
                 self._stops.clear()
             self._pass_on(message)
+
+    async def _carry_out(self, request: Message, work: Awaitable[None]) -> None:
+        """Answer a request; what a client sends may fail it but not the session."""
+        try:
+            await work
+        except Exception as error:
+            _log.info("%s failed", request["command"], exc_info=True)
+            self._client.refuse(request, f"{request['command']}: {error}")
 
     async def _read_debugpy(self, upstream: Upstream) -> None:
         try:
             while (message := await upstream.peer.read()) is not None:
                 await self._from_debugpy(message)
                 await self._client.drain()
-        except (FramingError, ConnectionError, OSError) as error:
-            _log.warning("debugpy's connection broke: %s", error)
+        except Exception:
+            _log.warning("debugpy's connection broke", exc_info=True)
         upstream.peer.close()
         if upstream is self._upstream:
             if not self._terminated:
@@ -199,8 +208,9 @@ class Session:
 
         def answer(response: Message) -> None:
             if change is not None and response.get("success"):
-                response.setdefault("body", {})
-                change(response["body"])
+                body: Message = response.get("body") or {}
+                response["body"] = body
+                change(body)
             self._client.send({**response, "request_seq": request["seq"]})
             if then is not None:
                 then()
@@ -235,7 +245,7 @@ class Session:
 
     async def _on_initialize(self, message: Message) -> None:
         if self._upstream is not None:
-            self._pass_on(message)
+            self._client.refuse(message, "initialize: the session is initialized already")
             return
         arguments: Message = message["arguments"]
         self._initialize = {**message, "arguments": dict(arguments)}
@@ -432,7 +442,11 @@ class Session:
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        self._pass_on(message, lambda body: self._stops.note_stack(arguments, body))
+        if arguments.get("startFrame"):
+            self._pass_on(message)
+        else:
+            thread = int(arguments.get("threadId", 0))
+            self._pass_on(message, lambda body: self._stops.note_stack(thread, body))
 
     async def _on_exception_info(self, message: Message) -> None:
         body = self._stops.exception_info(message["arguments"])
@@ -453,7 +467,7 @@ class Session:
     async def _on_variables(self, message: Message) -> None:
         reference = int(message["arguments"].get("variablesReference", 0))
         if self._stops.owns(reference):
-            self._spawn(self._answer_variables(message, reference))
+            self._spawn(self._carry_out(message, self._answer_variables(message, reference)))
         else:
             self._pass_on(message)
 
@@ -522,6 +536,14 @@ class Session:
                 _log.info("not disarmed before the disconnect: %s", error)
         self._terminated = True
         self._pass_on(message, then=self._over.set)
+
+
+def _is_request(message: Message) -> bool:
+    return (
+        message.get("type") == "request"
+        and isinstance(message.get("command"), str)
+        and isinstance(message.get("seq"), int)
+    )
 
 
 def void(value: object) -> None:

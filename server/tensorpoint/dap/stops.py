@@ -40,11 +40,10 @@ class Stops:
         self._by_thread.clear()
         self._threads_of_frames.clear()
 
-    def note_stack(self, arguments: Message, body: Message) -> None:
-        """Learn which frame id the top frame of a stopped thread has."""
-        thread = int(arguments.get("threadId", 0))
+    def note_stack(self, thread: int, body: Message) -> None:
+        """Learn which frame id the top frame of a stopped thread has, from its whole stack."""
         frames: list[Message] = body.get("stackFrames") or []
-        if thread in self._by_thread and frames and not arguments.get("startFrame"):
+        if thread in self._by_thread and frames:
             self._threads_of_frames[int(frames[0]["id"])] = thread
 
     def exception_info(self, arguments: Message) -> Message | None:

@@ -3,10 +3,11 @@
 """GPT-2 generates with left padding, a KV cache and top-k / top-p filters; Llama by beam search."""
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, logging
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
+logging.set_verbosity_error()
 
 gpt2 = GPT2LMHeadModel(
     GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2)

@@ -1,5 +1,5 @@
 # expect: stop event=nonfinite.forward module=block.log type=Log step=2
-"""A block is called through .forward(), but the layer in it that makes the NaN as usual."""
+"""A block is called through .forward(); the layer in it that makes the NaN is called as usual."""
 
 import torch
 from torch import nn

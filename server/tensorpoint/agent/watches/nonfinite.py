@@ -196,7 +196,7 @@ class Nonfinite:
             tensor=summary,
             values={"inputs": consumer.args, "keyword_inputs": keywords_of(consumer)},
         )
-        place = (id(owner), "input")
+        place = (id(owner), "state")
         fired = self._observe(rules, consumer, around, place, "input", event, path)
         if fired:
             self._stop(fired, event)
@@ -237,7 +237,7 @@ class Nonfinite:
         if _is_explained(rule, call):
             return
         rule.rearm((id(call.module), "forward"))
-        place = (id(call.module), "input")
+        place = (id(call.module), "state")
         if rule.is_true_at(place) and not any(map(has_nonfinite, _own_state(call.module))):
             rule.rearm(place)
 

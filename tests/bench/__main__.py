@@ -1,0 +1,74 @@
+"""`python tests/bench`: what Tensorpoint costs, beside plain debugpy and what one has without us.
+
+Everything is measured in one run, with the variants taking turns; see docs/benchmarks.md. Nothing
+is asserted: targets are printed as met or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.bench import latency, machine, overhead, table
+from tests.bench.fleet import Fleet
+
+
+def main() -> None:
+    arguments = _parse()
+    effort, least = (0.12, 3) if arguments.quick else (1.0, 5)
+    progress = Console(stderr=True)
+    began = time.monotonic()
+    here = machine.describe()
+    with progress.status("stepping through a program in two adapters ..."):
+        latencies = latency.measure(seconds=30 * effort, least=10, most=100)
+    groups: dict[str, list[overhead.Overhead]] = {}
+    with progress.status("starting five processes with torch ...") as status, Fleet() as fleet:
+        for group in overhead.GROUPS:
+            rows = groups.setdefault(group.name, [])
+            for model in overhead.MODEL_NAMES:
+                status.update(f"training {model}: {group.name} ...")
+                rows += overhead.measure(fleet, group, model, effort, least)
+    seconds = time.monotonic() - began
+    Console(width=None if sys.stdout.isatty() else 140).print(
+        table.page(
+            f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
+            table.latency_table(latencies),
+            *(table.overhead_table(name, rows) for name, rows in groups.items()),
+        )
+    )
+    if arguments.json is not None:
+        report: dict[str, Any] = {
+            "machine": asdict(here),
+            "seconds": seconds,
+            "load_at_end": machine.load(),
+            "targets": {
+                "latency_p50_ms": latency.TARGET_P50_MS,
+                "hooks_share": overhead.TARGET_SHARE,
+            },
+            "latency": [{**asdict(row), "met": row.met} for row in latencies],
+            "overhead": [
+                {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
+            ],
+        }
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests/bench", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a result")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

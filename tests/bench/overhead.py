@@ -1,0 +1,146 @@
+"""What a training step costs more: under the debugger, and with a watch armed.
+
+Each group is measured in rounds; in a round every variant runs one step, beginning with another
+one each time. A variant's step is compared with the base's step of the same round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.bench.fleet import Fleet, Sample, Worker
+from tests.bench.rounds import rounds, taking_turns
+from tests.bench.spread import Spread, paired_ratio, spread
+
+TARGET_SHARE = 0.03
+#: Those of `models`, which this process does not import: it has no torch.
+MODEL_NAMES = ("GPT-2", "ResNet")
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """One variant's cost. `share` is what hooks took of the step, measured inside it."""
+
+    model: str
+    group: str
+    what: str
+    ratio: Spread
+    step_ms: float
+    rounds: int
+    share: Spread | None = None
+    plumbing_share: float | None = None
+    hook_runs: int | None = None
+    is_base: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.share is None else self.share.median <= TARGET_SHARE
+
+
+@dataclass(frozen=True)
+class _Variant:
+    what: str
+    worker: Worker
+    watch: str = "none"
+    armed: bool = False
+    account: bool = False
+
+    def run(self, model: str) -> Sample:
+        self.worker.arm(self.armed)
+        return self.worker.run(model, self.watch, account=self.account)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that take turns. The first is the base; an accounted one adds to its namesake."""
+
+    name: str
+    seconds: float
+    variants: Callable[[Fleet], Sequence[_Variant]] = field(repr=False)
+
+
+def _nothing_armed(fleet: Fleet) -> Sequence[_Variant]:
+    return (
+        _Variant("debugpy", fleet.stock),
+        _Variant("debugpy, another process", fleet.stock_again),
+        _Variant("tensorpoint, nothing armed", fleet.ours),
+        _Variant("no debugger", fleet.bare),
+    )
+
+
+def _watches(fleet: Fleet) -> Sequence[_Variant]:
+    worker = fleet.bare
+    return (
+        _Variant("plain", worker),
+        _Variant("plain again", worker),
+        _Variant("tensorpoint NaN/Inf", worker, "nonfinite"),
+        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", account=True),
+        _Variant("naive isnan().any() hooks", worker, "naive"),
+        _Variant("set_detect_anomaly(True)", worker, "detect_anomaly"),
+        _Variant("DebugUnderflowOverflow", worker, "DebugUnderflowOverflow"),
+    )
+
+
+def _in_session(fleet: Fleet) -> Sequence[_Variant]:
+    worker = fleet.ours_armed
+    return (
+        _Variant("NaN/Inf off", worker),
+        _Variant("NaN/Inf off again", worker),
+        _Variant("NaN/Inf on", worker, armed=True),
+        _Variant("NaN/Inf on", worker, armed=True, account=True),
+    )
+
+
+GROUPS = (
+    Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed),
+    Group("A watch armed, no debugger: all variants in one process", 50, _watches),
+    Group("NaN/Inf under the debugger: switched on and off in one session", 24, _in_session),
+)
+
+
+def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -> list[Overhead]:
+    """Measure one group on one model, for `effort` times the group's seconds."""
+    variants = group.variants(fleet)
+    for variant in variants:
+        variant.run(model)
+    samples: dict[_Variant, list[Sample]] = {variant: [] for variant in variants}
+    for number in rounds(group.seconds * effort, least, most=60):
+        for variant in taking_turns(variants, number):
+            samples[variant].append(variant.run(model))
+    base = [sample.step for sample in samples[variants[0]]]
+    accounts = {variant.what: samples[variant] for variant in variants if variant.account}
+    return [
+        _row(group, model, variant.what, samples[variant], base, accounts.get(variant.what))
+        for variant in variants
+        if not variant.account
+    ]
+
+
+def _row(
+    group: Group,
+    model: str,
+    what: str,
+    samples: Sequence[Sample],
+    base: Sequence[float],
+    account: Sequence[Sample] | None,
+) -> Overhead:
+    steps = [sample.step for sample in samples]
+    is_base = steps == base
+    row = Overhead(
+        model=model,
+        group=group.name,
+        what=what,
+        ratio=paired_ratio(steps, base),
+        step_ms=spread(steps).median / 1e6,
+        rounds=len(steps),
+        is_base=is_base,
+    )
+    if account is None:
+        return row
+    return replace(
+        row,
+        share=spread([sample.share for sample in account]),
+        plumbing_share=spread([sample.plumbing / sample.step for sample in account]).median,
+        hook_runs=account[0].runs,
+    )

@@ -1,0 +1,84 @@
+"""The tables that the bench prints: ratios first, then what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group as Stack
+from rich.table import Table
+from rich.text import Text
+
+from tests.bench.latency import TARGET_P50_MS, Latency
+from tests.bench.overhead import TARGET_SHARE, Overhead
+from tests.bench.spread import Spread
+
+
+def latency_table(rows: Sequence[Latency]) -> Table:
+    """Requests through ours and through stock debugpy."""
+    table = _table(
+        "Protocol latency, `tensorpoint dap` with NaN/Inf armed beside debugpy's adapter (ms)",
+        "what the editor waits for",
+        ["ours / stock", "ours p50", "p90", "stock p50", "p90", f"p50 ≤ {TARGET_P50_MS:.0f} ms"],
+    )
+    for row in rows:
+        table.add_row(
+            row.what,
+            f"{row.ratio:.2f}",
+            *(
+                f"{value:.1f}"
+                for value in (row.ours_p50, row.ours_p90, row.stock_p50, row.stock_p90)
+            ),
+            _verdict(row.met),
+        )
+    return table
+
+
+def overhead_table(title: str, rows: Sequence[Overhead]) -> Table:
+    """Training steps beside the base's; the columns about hooks only where they were measured."""
+    accounted = any(row.share is not None for row in rows)
+    columns = ["step / base", "IQR"]
+    if accounted:
+        columns += ["in hooks", "IQR", f"≤ {TARGET_SHARE:.0%} of step"]
+    table = _table(title, "", [*columns, "step ms", "rounds"])
+    model = None
+    for row in rows:
+        if model is not None and row.model != model:
+            table.add_section()
+        model = row.model
+        ratio = ["1", "base"] if row.is_base else [f"{row.ratio.median:.3f}", _range(row.ratio)]
+        share = ["", "", ""]
+        if row.share is not None:
+            share = [
+                f"{row.share.median:.2%}",
+                f"{row.share.low:.2%}–{row.share.high:.2%}",
+                _verdict(bool(row.met)),
+            ]
+        table.add_row(
+            f"{row.model}: {row.what}",
+            *ratio,
+            *(share if accounted else []),
+            f"{row.step_ms:.0f}",
+            str(row.rounds),
+        )
+    return table
+
+
+def page(*parts: Table | str) -> Stack:
+    """All tables, with the sentences around them."""
+    return Stack(*(Text(part) if isinstance(part, str) else part for part in parts))
+
+
+def _table(title: str, first: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column(first, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _range(values: Spread) -> str:
+    return f"{values.low:.3f}–{values.high:.3f}"
+
+
+def _verdict(met: bool) -> str:
+    return "[green]met[/]" if met else "[yellow]not met[/]"

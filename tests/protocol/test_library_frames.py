@@ -1,0 +1,57 @@
+"""Stops in a model's library file with `justMyCode` on: the file is listed and stepped through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs.expectations import PROGRAMS, load
+from tests.protocol.dap import Message, Session
+
+FRAMEWORKS = PROGRAMS / "frameworks"
+
+
+def place(session: Session, stopped: Message) -> tuple[Path, int]:
+    """The top frame's file and line."""
+    frame = session.frames(stopped)[0]
+    return Path(frame["source"]["path"]), frame["line"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "leave"),
+    # Llama's stop is on the last line but one of its function.
+    [("hf_gpt2", 2, "stepOut"), ("hf_llama_fp16", 1, "next"), ("hf_trainer", 2, "stepOut")],
+)
+def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
+    name: str, lines: int, leave: str
+) -> None:
+    program = FRAMEWORKS / f"{name}.py"
+    (expected, *_) = load(program).stops
+    with Session() as session:
+        session.launch(program, justMyCode=True)
+        stopped = session.stopped()
+        file, line = place(session, stopped)
+        assert file.name == expected.file
+        assert "site-packages" in file.parts
+        assert expected.code is not None
+        source = file.read_text(encoding="utf-8").splitlines()
+        assert expected.code in source[line - 1]
+        frames = session.frames(stopped)
+        # Between the layer and the script only the script's own frames are listed.
+        assert {frame["source"]["path"] for frame in frames} == {str(file), str(program)}
+        assert frames[-1]["line"] == stopped["tensorpoint"]["user_line"] == expected.user_line
+
+        previous = line
+        for _ in range(lines):
+            stopped = session.step("next", stopped)
+            assert stopped["reason"] == "step"
+            reached, line = place(session, stopped)
+            assert reached == file
+            assert line != previous and abs(line - previous) <= 4, source[line - 1]
+            assert session.evaluate("type(self).__name__", stopped)
+            previous = line
+        # Out of it, whatever library code lies between is not shown.
+        stopped = session.step(leave, stopped)
+        reached, line = place(session, stopped)
+        assert (reached, line) == (program, expected.user_line)
