@@ -19,24 +19,24 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import latency, machine, overhead, table
-from tests.bench.fleet import Fleet
+from tests.bench import latency, machine, overhead, table  # noqa: E402
+from tests.bench.fleet import Fleet  # noqa: E402
 
 
 def main() -> None:
     arguments = _parse()
     effort, least = (0.12, 3) if arguments.quick else (1.0, 5)
-    progress = Console(stderr=True)
     began = time.monotonic()
     here = machine.describe()
-    with progress.status("stepping through a program in two adapters ..."):
-        latencies = latency.measure(seconds=30 * effort, least=10, most=100)
+    _say("stepping through a program in two adapters")
+    latencies = latency.measure(seconds=30 * effort, least=10, most=100)
     groups: dict[str, list[overhead.Overhead]] = {}
-    with progress.status("starting five processes with torch ...") as status, Fleet() as fleet:
+    _say("starting four processes with torch")
+    with Fleet() as fleet:
         for group in overhead.GROUPS:
             rows = groups.setdefault(group.name, [])
             for model in overhead.MODEL_NAMES:
-                status.update(f"training {model}: {group.name} ...")
+                _say(f"training {model}: {group.name}")
                 rows += overhead.measure(fleet, group, model, effort, least)
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
@@ -61,6 +61,11 @@ def main() -> None:
             ],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    """Progress as plain lines: a spinner's thread would be measured along."""
+    print(f"bench: {text} ...", file=sys.stderr, flush=True)
 
 
 def _parse() -> argparse.Namespace:

@@ -144,7 +144,6 @@ class Fleet:
             self.stock = self._add(DebuggedWorker(STOCK_ADAPTER))
             self.stock_again = self._add(DebuggedWorker(STOCK_ADAPTER))
             self.ours = self._add(DebuggedWorker(None))
-            self.ours_armed = self._add(DebuggedWorker(None))
             for worker in self._workers:
                 worker.wait()
         except BaseException:

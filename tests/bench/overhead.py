@@ -83,7 +83,7 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
 
 
 def _in_session(fleet: Fleet) -> Sequence[_Variant]:
-    worker = fleet.ours_armed
+    worker = fleet.ours
     return (
         _Variant("NaN/Inf off", worker),
         _Variant("NaN/Inf off again", worker),

@@ -119,7 +119,10 @@ def test_malformed_arguments_are_answered_and_the_session_lives_on(write: Write)
     program = write(LAYERS)
     with Session() as session:
         session.launch(
-            program, filters=[], functions=[{"name": "layer:b", "condition": "step == 1"}], **STUBBED
+            program,
+            filters=[],
+            functions=[{"name": "layer:b", "condition": "step == 1"}],
+            **STUBBED,
         )
         stopped = session.stopped()
         requests: list[tuple[str, Any]] = []

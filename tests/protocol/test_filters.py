@@ -182,7 +182,10 @@ def test_a_layer_stop_with_and_without_condition(write: Write) -> None:
             stop = stopped["tensorpoint"]
             assert stopped["reason"] == "function breakpoint"
             assert stop["event"] == "layer.entry"
-            assert session.top(stopped) == ("program.py", line_of(program, f"call {stop['module']}"))
+            assert session.top(stopped) == (
+                "program.py",
+                line_of(program, f"call {stop['module']}"),
+            )
             steps.append((stop["module"], stop["step"]))
             session.resume(stopped)
         assert steps == [("b", 0), ("a", 1), ("b", 1), ("b", 2), ("b", 3)]

@@ -82,9 +82,9 @@ def test_a_stop_says_what_and_where_in_every_place_a_client_may_look(write: Writ
         assert any("tensor" in row["value"] for row in opened["variables"])
         # The diagnosis and its scope come again as often as they are asked for.
         assert session.request("scopes", frameId=frames[0]["id"])["scopes"] == scopes
-        locals_ = session.request(
-            "variables", variablesReference=scopes[1]["variablesReference"]
-        )["variables"]
+        locals_ = session.request("variables", variablesReference=scopes[1]["variablesReference"])[
+            "variables"
+        ]
         assert {"self", "x"} <= {row["name"] for row in locals_}
         assert session.evaluate("x.shape[1]", stopped) == "4"
 
@@ -120,12 +120,12 @@ def test_clients_may_ask_for_the_stack_in_pieces(write: Write) -> None:
     with Session() as session:
         stopped = at_b(session, program)
         # As VS Code does.
-        first = session.request(
-            "stackTrace", threadId=stopped["threadId"], startFrame=0, levels=1
-        )["stackFrames"]
-        rest = session.request(
-            "stackTrace", threadId=stopped["threadId"], startFrame=1, levels=19
-        )["stackFrames"]
+        first = session.request("stackTrace", threadId=stopped["threadId"], startFrame=0, levels=1)[
+            "stackFrames"
+        ]
+        rest = session.request("stackTrace", threadId=stopped["threadId"], startFrame=1, levels=19)[
+            "stackFrames"
+        ]
         assert len(first) == 1
         scopes = session.request("scopes", frameId=first[0]["id"])["scopes"]
         assert scopes[0]["name"] == "Tensor event"

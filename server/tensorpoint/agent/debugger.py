@@ -13,17 +13,18 @@ atomic with the stop and needs no second channel.
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 #: Annotations of stops that are about to be announced, by thread ident.
 _announcing: dict[int, dict[str, Any]] = {}
-#: Code shown and stepped through although `justMyCode` would hide it: that of the stop frame.
-_revealed: set[CodeType] = set()
+#: Files shown and stepped through although `justMyCode` would hide them: that of the stop frame.
+_revealed: set[str] = set()
 _wrapped: set[int] = set()
 
 
@@ -86,12 +87,23 @@ def suspend(frame: FrameType, body: dict[str, Any]) -> None:
         _announcing.pop(threading.get_ident(), None)
 
 
+def folder() -> str:
+    """The folder of the debugger's own files, with a separator at its end."""
+    pydevd = sys.modules.get("pydevd")
+    path = os.path.abspath(getattr(pydevd, "__file__", None) or __file__)
+    for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
+        path = os.path.dirname(path)
+    return path + os.sep
+
+
 def in_project(frame: FrameType) -> bool:
     """Whether `frame` runs the user's own code, by the debugger's notion of it."""
     db = _debugger()
     if db is None:
         return "site-packages" not in frame.f_code.co_filename
-    return bool(type(db).in_project_scope(db, frame))
+    if frame.f_code.co_filename in _revealed:
+        return False
+    return not type(db).apply_files_filter(db, frame, frame.f_code.co_filename, True)
 
 
 def enable_tracing() -> None:
@@ -176,21 +188,25 @@ def _wrap_filters(db: Any) -> None:
     in_project_scope = db.in_project_scope
 
     def filtered(frame: FrameType, filename: str, force_check: bool) -> bool:
-        return frame.f_code not in _revealed and apply_files_filter(frame, filename, force_check)
+        if frame.f_code.co_filename in _revealed:
+            return False
+        return bool(apply_files_filter(frame, filename, force_check))
 
     def in_scope(frame: FrameType, absolute_filename: str | None = None) -> bool:
-        return frame.f_code in _revealed or in_project_scope(frame, absolute_filename)
+        mine: bool = in_project_scope(frame, absolute_filename)
+        return mine or frame.f_code.co_filename in _revealed
 
     db.apply_files_filter = filtered
     db.in_project_scope = in_scope
 
 
 def _reveal(db: Any, frame: FrameType) -> None:
-    code = frame.f_code
-    if code in _revealed:
+    file = frame.f_code.co_filename
+    if file in _revealed:
         return
+    before = set(_revealed)
     _revealed.clear()
-    if not db.apply_files_filter(frame, code.co_filename, True):
-        return
-    _revealed.add(code)
-    db._clear_caches()  # skip decisions are cached per code object
+    if db.apply_files_filter(frame, file, True):
+        _revealed.add(file)
+    if _revealed != before:
+        db._clear_caches()  # decisions to skip are cached per code object

@@ -102,7 +102,7 @@ class Hooks:
         self._names.learn(call.module)
         root, path = self._names.root_and_path(call.module)
         if root is call.module or not path:
-            self._names.count_call(call.module)
+            self._names.count_call(root)
         for listener in self.listeners:
             self._guard(listener.on_root, call)
 

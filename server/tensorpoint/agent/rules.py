@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from fnmatch import fnmatchcase
 
 from ..conditions import Condition, MetricUse, Sample, evaluate, parse
@@ -25,11 +25,8 @@ class Rule:
             if tensorpoint.condition
             else None
         )
-        uses = self.condition.uses if self.condition else ()
-        globs = [use.glob for use in uses if use.glob is not None]
-        self._glob = tensorpoint.module if self.is_layer else (globs[0] if globs else "*")
-        self._phases = {str(value) for use in uses for key, value in use.options if key == "phase"}
-        self._true_at: set[Hashable] = set()
+        #: The places (per module and kind of event) where the condition is true now.
+        self.true_at: set[Hashable] = set()
 
     def uses(self, metric: str) -> bool:
         """Whether the condition looks at `metric`."""
@@ -42,44 +39,40 @@ class Rule:
         """Whether it can be true where its metric is false, so that it must always be looked at."""
         return self.condition is not None and self.condition.needs_false
 
-    def looks_at(self, path: str, phase: str | None = None) -> bool:
-        """Whether the rule is about the module at `path` (in `phase`, if it names any)."""
-        if phase is not None and self._phases and phase not in self._phases:
-            return False
-        return fnmatchcase(path, self._glob)
+    def looks_at(self, path: str) -> bool:
+        """Whether the rule is about the module at `path`."""
+        if self.is_layer or self.condition is None:
+            return fnmatchcase(path, self.tensorpoint.module)
+        return self.condition.matches(path)
 
-    def observe(self, place: Hashable, values: dict[str, Sample]) -> bool:
+    def observe(self, place: Hashable, values: Mapping[str, Sample], phase: str) -> bool:
         """Look at the condition for one module; True if it turned true there just now.
 
-        `values` maps names (`step`) and metrics (`nonfinite`) to what was seen.
+        `values` maps names (`step`) and metrics (`nonfinite`) to what was seen in `phase`.
         """
-        holds = self.holds(values)
+        holds = self.holds(values, phase)
         if holds is False:
-            self._true_at.discard(place)
+            self.true_at.discard(place)
         if not holds:  # None: not known yet, which neither fires nor re-arms
             return False
-        if place in self._true_at:
+        if place in self.true_at:
             return False
-        self._true_at.add(place)
+        self.true_at.add(place)
         return True
 
-    def holds(self, values: dict[str, Sample]) -> bool | None:
-        """Whether the condition is true, None if something it needs is not known."""
+    def holds(self, values: Mapping[str, Sample], phase: str | None = None) -> bool | None:
+        """Whether the condition is true, None if something it needs is not known.
+
+        A metric that asks for another phase than `phase` is false.
+        """
         if self.condition is None:
             return True
 
         def lookup(wanted: MetricUse | str) -> Sample | None:
-            return values.get(wanted if isinstance(wanted, str) else wanted.metric)
+            if isinstance(wanted, str):
+                return values.get(wanted)
+            sample = values.get(wanted.metric)
+            elsewhere = any(name == "phase" and value != phase for name, value in wanted.options)
+            return Sample(False, sample.step) if sample is not None and elsewhere else sample
 
         return evaluate(self.condition, lookup)
-
-    def rearm(self, place: Hashable) -> None:
-        """The condition is false at `place` now: let it fire there again."""
-        self._true_at.discard(place)
-
-    @property
-    def is_true_somewhere(self) -> bool:
-        return bool(self._true_at)
-
-    def is_true_at(self, place: Hashable) -> bool:
-        return place in self._true_at

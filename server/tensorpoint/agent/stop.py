@@ -31,6 +31,11 @@ _CALL_NAMES = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "inner"
 #: editor puts its box with the diagnosis at the line.
 _REASONS = {"layer.entry": "function breakpoint"}
 
+#: Library files below the program's first frame.
+_THREAD_STARTERS = frozenset(
+    {threading.__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py")}
+)
+
 #: The live objects of the stop that each thread is in, for the "Tensor event" scope.
 _current: dict[int, dict[str, Any]] = {}
 
@@ -128,11 +133,8 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 def _is_internal(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    return (
-        name.startswith((torch_folder, _AGENT_FOLDER, "<frozen ", "<eval_with_key>"))
-        or f"{os.sep}debugpy{os.sep}" in name
-        or name in (threading.__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py"))
-    )
+    inside = (torch_folder, _AGENT_FOLDER, debugger.folder(), "<frozen ", "<eval_with_key>")
+    return name.startswith(inside) or name in _THREAD_STARTERS
 
 
 def _passes_on(frame: FrameType, module: Module) -> bool:

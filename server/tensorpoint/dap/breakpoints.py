@@ -271,11 +271,13 @@ def split_functions(
 ) -> tuple[Message, Split, list[Refusal]]:
     """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
     items: list[Message] = _list_of(arguments, "breakpoints", dict[str, Any])
-    ours = [str(item.get("name", "")).startswith(LAYER_PREFIX) for item in items]
+    if not all(isinstance(item.get("name"), str) for item in items):
+        raise ValueError("breakpoints: each needs a name")  # pydevd would die of it
+    ours = [item["name"].startswith(LAYER_PREFIX) for item in items]
     made = iter(
         set_ours(
             [
-                (str(item["name"]), str(item.get("condition") or ""))
+                (item["name"], str(item.get("condition") or ""))
                 for item, mine in zip(items, ours, strict=True)
                 if mine
             ]

@@ -17,6 +17,8 @@ from .launch import PACKAGE_FOLDER
 from .peer import ConnectionLost, Peer
 
 _BOOTSTRAP = PACKAGE_FOLDER / "agent" / "bootstrap.py"
+#: What the debuggee loads of our package, as glob patterns.
+_DEBUGGEE_ROOMS = ("__init__.py", "wire/*.py", "conditions/*.py", "agent/**/*.py")
 _SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
 #: Evaluates to the live objects of the stop that the evaluating thread is in.
 STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
@@ -28,14 +30,26 @@ class AgentError(Exception):
 
 async def boot(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     """Start the agent with `plan`; returns its greeting. Raises AgentError."""
+    arguments = f"{str(PACKAGE_FOLDER)!r}, {encode(plan)!r}"
+    greeting = await _evaluate(debugpy, _boot_expression(arguments))
+    if "unreadable" in greeting:  # in a container or on another machine: send the agent itself
+        sources = {
+            path.relative_to(PACKAGE_FOLDER).as_posix(): path.read_text(encoding="utf-8")
+            for room in _DEBUGGEE_ROOMS
+            for path in PACKAGE_FOLDER.glob(room)
+        }
+        greeting = await _evaluate(debugpy, _boot_expression(f"{arguments}, {sources!r}"))
+    return greeting
+
+
+def _boot_expression(arguments: str) -> str:
     source = _BOOTSTRAP.read_text(encoding="utf-8")
-    call = f"boot({str(PACKAGE_FOLDER)!r}, {encode(plan)!r})"
-    expression = (
+    call = f"boot({arguments})"
+    return (
         "(lambda scope: (exec(compile("
         f"{source!r}, {str(_BOOTSTRAP)!r}, 'exec'), scope), eval({call!r}, scope))[1])"
         "({'__name__': '_tensorpoint_bootstrap'})"
     )
-    return await _evaluate(debugpy, expression)
 
 
 async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:

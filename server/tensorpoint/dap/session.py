@@ -25,7 +25,7 @@ from .breakpoints import (
 from .children import ChildListener
 from .framing import FramingError
 from .injection import AgentError, boot, sync
-from .peer import Message, Peer
+from .peer import ConnectionLost, Message, Peer
 from .stops import Stops
 from .upstream import Upstream
 
@@ -55,6 +55,8 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "disconn
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
+#: How long what listens at an address to attach to has for its first answer.
+_HELLO_SECONDS = 10.0
 
 
 class Session:
@@ -193,7 +195,7 @@ class Session:
                 await handle(message)
             else:
                 self._client.send(message)
-        elif message.get("command") == "startDebugging" and not self._transparent:
+        elif message.get("command") == "startDebugging":
             await self._on_start_debugging(message)
         else:
             self._relay_to_client(message)
@@ -247,8 +249,7 @@ class Session:
         if self._upstream is not None:
             self._client.refuse(message, "initialize: the session is initialized already")
             return
-        arguments: Message = message["arguments"]
-        self._initialize = {**message, "arguments": dict(arguments)}
+        self._initialize = message
         try:
             if self._child_of is not None and self._child_of.real is not None:
                 upstream = await Upstream.connect(*self._child_of.real)
@@ -258,14 +259,17 @@ class Session:
             self._client.refuse(message, f"cannot reach debugpy's adapter: {error}")
             self._give_up(f"cannot reach debugpy's adapter: {error}")
             return
-        self._use(upstream)
-        # Always advertised to debugpy: it would send its private debugpyAttach event otherwise.
-        forwarded = {**message, "arguments": {**arguments, "supportsStartDebuggingRequest": True}}
-        self._pass_on(forwarded, self._add_capabilities)
-
-    def _use(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._reading = asyncio.ensure_future(self._read_debugpy(upstream))
+        self._pass_on({**message, "arguments": self._hello()}, self._add_capabilities)
+
+    def _hello(self) -> Message:
+        """The arguments of debugpy's `initialize`.
+
+        `startDebugging` is always advertised: debugpy would send its private debugpyAttach event
+        otherwise.
+        """
+        return {**self._initialize["arguments"], "supportsStartDebuggingRequest": True}
 
     def _add_capabilities(self, body: Message) -> None:
         filters: list[Message] = list(body.get("exceptionBreakpointFilters") or [])
@@ -310,22 +314,28 @@ class Session:
         address = launch.address_to_dial(arguments)
         if address is None:
             return
+        host, port = address
         try:
-            upstream = await Upstream.connect(*address)
+            upstream = await Upstream.connect(host, port)
         except OSError as error:
-            host, port = address
             raise OSError(
                 f"cannot attach to {host}:{port}: {error.strerror or error}. "
                 "Is the program running under debugpy --listen?"
             ) from None
-        previous, reading = self._upstream, self._reading
-        self._use(upstream)
-        if reading is not None:
+        reading = asyncio.ensure_future(self._read_debugpy(upstream))
+        hello = upstream.peer.request("initialize", self._hello())
+        try:
+            answer = await asyncio.wait_for(hello, _HELLO_SECONDS)
+        except (ConnectionLost, asyncio.TimeoutError):
             reading.cancel()
-        if previous is not None:
-            self._spawn(previous.close())
-        answer = await upstream.peer.request("initialize", self._initialize["arguments"])
-        self._add_capabilities(answer.setdefault("body", {}))
+            upstream.peer.close()
+            raise OSError(f"what listens at {host}:{port} is not a debug adapter") from None
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._upstream is not None:
+            self._spawn(self._upstream.close())
+        self._upstream, self._reading = upstream, reading
+        self._add_capabilities(answer.get("body") or {})
 
     async def _on_initialized(self, message: Message) -> None:
         self._spawn(self._boot_agent(message))
@@ -489,7 +499,8 @@ class Session:
 
     async def _on_start_debugging(self, message: Message) -> None:
         configuration: Message = message.get("arguments", {}).get("configuration") or {}
-        await self._redirect(configuration)
+        if not self._transparent:
+            await self._redirect(configuration)
         if self._initialize["arguments"].get("supportsStartDebuggingRequest"):
             self._relay_to_client(message)
             return

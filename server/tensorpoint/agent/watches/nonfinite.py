@@ -62,7 +62,7 @@ class Nonfinite:
         bad = next(self._bad_arguments(call), None)
         if bad is None or getattr(self._thread, "spoilt", False):
             for rule in self._rules:
-                rule.rearm(place)
+                rule.true_at.discard(place)
             return
         event = Event(
             name="nonfinite.input",
@@ -88,7 +88,7 @@ class Nonfinite:
         if bad:
             self._look_for_producer(call, outer, bad[0], output)
         for rule in self._rules:
-            if rule.is_true_somewhere:
+            if rule.true_at:
                 self._rearm(rule, call)
         for rule in self._every:
             self._observe_finite(rule, call)
@@ -224,10 +224,10 @@ class Nonfinite:
         values = self._values(call.module, Sample(True, self._names.step(call.module)))
         fired: list[Rule] = []
         for rule in rules:
-            if not rule.looks_at(path, phase):
+            if not rule.looks_at(path):
                 _explain(rule, call)
                 continue
-            if rule.observe(place, values):
+            if rule.observe(place, values, phase):
                 fired.append(rule)
             for surrounding in around:
                 _explain(rule, surrounding)
@@ -236,17 +236,17 @@ class Nonfinite:
     def _rearm(self, rule: Rule, call: Call) -> None:
         if _is_explained(rule, call):
             return
-        rule.rearm((id(call.module), "forward"))
+        rule.true_at.discard((id(call.module), "forward"))
         place = (id(call.module), "state")
-        if rule.is_true_at(place) and not any(map(has_nonfinite, _own_state(call.module))):
-            rule.rearm(place)
+        if place in rule.true_at and not any(map(has_nonfinite, _own_state(call.module))):
+            rule.true_at.discard(place)
 
     def _observe_finite(self, rule: Rule, call: Call) -> None:
         path = self._names.path(call.module, call.module)
         if _is_explained(rule, call) or not rule.looks_at(path):
             return
         values = self._values(call.module, Sample(False, self._names.step(call.module)))
-        if rule.observe((id(call.module), "forward"), values):
+        if rule.observe((id(call.module), "forward"), values, "forward"):
             event = Event(
                 name="nonfinite.forward",
                 module=call.module,
