@@ -55,7 +55,15 @@ def main() -> None:
                 "latency_p50_ms": latency.TARGET_P50_MS,
                 "hooks_share": overhead.TARGET_SHARE,
             },
-            "latency": [{**asdict(row), "met": row.met} for row in latencies],
+            "latency": [
+                {
+                    **asdict(row),
+                    "ratio": row.ratio,
+                    "ratio_no_delay": row.ratio_no_delay,
+                    "met": row.met,
+                }
+                for row in latencies
+            ],
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

@@ -110,11 +110,12 @@ def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -
             samples[variant].append(variant.run(model))
     base = [sample.step for sample in samples[variants[0]]]
     accounts = {variant.what: samples[variant] for variant in variants if variant.account}
-    return [
+    rows = [
         _row(group, model, variant.what, samples[variant], base, accounts.get(variant.what))
         for variant in variants
         if not variant.account
     ]
+    return [replace(rows[0], is_base=True), *rows[1:]]
 
 
 def _row(
@@ -126,7 +127,6 @@ def _row(
     account: Sequence[Sample] | None,
 ) -> Overhead:
     steps = [sample.step for sample in samples]
-    is_base = steps == base
     row = Overhead(
         model=model,
         group=group.name,
@@ -134,7 +134,6 @@ def _row(
         ratio=paired_ratio(steps, base),
         step_ms=spread(steps).median / 1e6,
         rounds=len(steps),
-        is_base=is_base,
     )
     if account is None:
         return row

@@ -72,6 +72,13 @@ def processes_with(name: str, value: str) -> dict[int, str]:
     return found
 
 
+def free_port() -> int:
+    """A port on the loopback that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def eventually(holds: Callable[[], object], what: str, timeout: float = DEADLINE) -> None:
     """Wait until `holds` returns something true."""
     end = time.monotonic() + timeout
@@ -138,6 +145,7 @@ class Session:
             self.wire = Wire(stream, stream)  # type: ignore[arg-type]
         self._client = client if client is not None else VSCODE
         self._handles = frozenset(handles)
+        self._ignored: set[str] = set()
         self.terminals: list[subprocess.Popen[bytes]] = []
         self._numbers = itertools.count(1)
         self.transcript: list[str] = []
@@ -146,6 +154,7 @@ class Session:
         self._responses: dict[int, Message] = {}
         self._arrived = threading.Condition()
         self.closed = False
+        self._reading = True
         self.children: queue.Queue[Message] = queue.Queue()
         self.capabilities: Message = {}
         self._start: int | None = None
@@ -201,13 +210,15 @@ class Session:
 
     def _read(self) -> None:
         with contextlib.suppress(ValueError, OSError):
-            while (message := self.wire.read()) is not None:
+            while self._reading and (message := self.wire.read()) is not None:
                 with self._arrived:
                     self._note("<-", message)
                     if message["type"] == "response":
                         self._responses[message["request_seq"]] = message
                     elif message["type"] == "event":
                         self._events.append(message)
+                        if message["event"] == "debugpyAttach":
+                            self.children.put(message["body"])
                     else:
                         self._answer(message)
                     self._arrived.notify_all()
@@ -217,11 +228,28 @@ class Session:
 
     def _answer(self, request: Message) -> None:
         body: Message = {}
-        success = request["command"] in self._handles
-        if not success:
-            pass
-        elif request["command"] == "runInTerminal":
-            arguments = request["arguments"]
+        command, arguments = request["command"], request.get("arguments") or {}
+        if command in self._ignored:
+            return
+        success = command in self._handles
+        if success and command == "runInTerminal":
+            terminal = self._terminal(arguments)
+            success = terminal is not None
+            body = {"processId": terminal.pid} if terminal is not None else {}
+        elif success and command == "startDebugging":
+            self.children.put(arguments["configuration"])
+        self._write(
+            {
+                "type": "response",
+                "request_seq": request["seq"],
+                "command": command,
+                "success": success,
+                "body": body,
+            }
+        )
+
+    def _terminal(self, arguments: Message) -> subprocess.Popen[bytes] | None:
+        try:
             terminal = subprocess.Popen(
                 arguments["args"],
                 cwd=arguments.get("cwd") or None,
@@ -230,19 +258,10 @@ class Session:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            self.terminals.append(terminal)
-            body = {"processId": terminal.pid}
-        elif request["command"] == "startDebugging":
-            self.children.put(request["arguments"]["configuration"])
-        self._write(
-            {
-                "type": "response",
-                "request_seq": request["seq"],
-                "command": request["command"],
-                "success": success,
-                "body": body,
-            }
-        )
+        except OSError:
+            return None
+        self.terminals.append(terminal)
+        return terminal
 
     def _note(self, arrow: str, message: Message) -> None:
         self.transcript.append(f"{arrow} {json.dumps(message)[:400]}")
@@ -280,6 +299,14 @@ class Session:
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             self.wire.sink.close()
+
+    def never_answer(self, command: str) -> None:
+        """Leave reverse requests of this kind unanswered."""
+        self._ignored.add(command)
+
+    def stop_reading(self) -> None:
+        """Leave what the adapter sends from now on where it is."""
+        self._reading = False
 
     def exit_status(self, timeout: float = 20) -> int:
         """Wait for the adapter's own end."""
@@ -468,11 +495,28 @@ class Session:
         """Within this, children are attached to as they come."""
         return _following(self)
 
-    def child(self, timeout: float = DEADLINE, **configure: Any) -> Session:
-        """The session for the next child process, attached and configured."""
-        configuration = self.children.get(timeout=timeout)
+    def expect_process(self) -> int:
+        """The pid of the debugged program."""
+        eventually(lambda: self.seen("process"), "the process event")
+        return self.seen("process")[0]["systemProcessId"]
+
+    def child(
+        self, timeout: float = DEADLINE, through: list[str] | None = None, **configure: Any
+    ) -> Session:
+        """The session for the next child process, attached and configured.
+
+        Over the address in the configuration, or by `through`, an adapter that is told of it.
+        """
+        try:
+            configuration = self.children.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"no child came in {timeout:.0f} s\n{self.story()}") from None
         connect = configuration["connect"]
-        session = Session((connect["host"], connect["port"]), client=self._client)
+        if through is None:
+            address = (connect["host"], connect["port"])
+            session = Session(address, client=self._client, handles=self._handles)
+        else:
+            session = Session(client=self._client, adapter=through, handles=self._handles)
         session.start("attach", **configuration)
         configure.setdefault("filters", ["nonfinite"])
         session.configure(**configure)
@@ -486,9 +530,9 @@ def _following(session: Session) -> Iterator[None]:
     over = threading.Event()
 
     def follow() -> None:
-        while not over.is_set():
-            with contextlib.suppress(queue.Empty):
-                children.append(session.child(timeout=0.2))
+        while not over.wait(0.1):
+            while not session.children.empty():
+                children.append(session.child())
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()

@@ -52,6 +52,7 @@ def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
             assert session.evaluate("type(self).__name__", stopped)
             previous = line
         # Out of it through the layers around it; whatever library lies between is not shown.
+        reached = file
         for _ in range(12):
             stopped = session.step("stepOut", stopped)
             reached, line = place(session, stopped)

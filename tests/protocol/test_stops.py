@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
 STOP_AT_B = [{"name": "layer:b", "condition": "step == 1"}]
 
 
-def at_b(session: Session, program: str | os.PathLike[str], **arguments: object) -> Message:
+def at_b(session: Session, program: str | os.PathLike[str], **arguments: Any) -> Message:
     """Launch LAYERS and return its stop at layer b in step 1."""
     session.launch(str(program), filters=[], functions=STOP_AT_B, **{**STUBBED, **arguments})
     stopped = session.stopped()

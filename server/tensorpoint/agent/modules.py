@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..conditions import Sample
 
 if TYPE_CHECKING:
+    import torch
     from torch.nn import Module
 
 #: Attribute names that wrappers put between a module and the one it wraps; paths leave them out,
@@ -25,12 +26,16 @@ class Call:
     __slots__ = ("args", "checked", "explained", "kwargs", "module", "seen_entry", "version")
 
     def __init__(
-        self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], seen_entry: bool = True
+        self,
+        module: Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        seen_entry: bool = True,
     ) -> None:
         self.module = module
         self.args = args
         #: Empty until the call ends or `arguments` has looked: pre-hooks aren't given keywords.
-        self.kwargs = kwargs
+        self.kwargs = {} if kwargs is None else kwargs
         #: False for a call that was already running when we were armed: its end is not seen.
         self.seen_entry = seen_entry
         #: Rules for which a bad value in this call is already accounted for.
@@ -38,7 +43,12 @@ class Call:
         #: The last child output that was found finite, and its version then.
         self.checked: tuple[weakref.ref[Any], int] | None = None
         #: The version of the first argument at entry, where it has one.
-        self.version = _version(args[0]) if args else None
+        first: Any = args[0] if args else None
+        self.version: int | None = (
+            first._version
+            if type(first) is sys.modules["torch"].Tensor and not first.is_inference()
+            else None  # inference tensors keep no version
+        )
 
     @property
     def first_argument(self) -> object:
@@ -49,17 +59,27 @@ class Call:
 
         An activation with `inplace=True` does, but makes no NaN that wasn't there.
         """
+        first: Any = self.first_argument
         return (
             self.version is not None
-            and _version(self.first_argument) != self.version
+            and first._version != self.version
             and not getattr(self.module, "inplace", False)
         )
 
+    def remember(self, output: torch.Tensor) -> None:
+        """`output`, of a call inside this one, was found finite."""
+        if not output.is_inference():
+            self.checked = (weakref.ref(output), output._version)
 
-def _version(value: Any) -> int | None:
-    if not isinstance(value, sys.modules["torch"].Tensor) or value.is_inference():
-        return None  # inference tensors keep no version
-    return int(value._version)
+    def remembers(self, output: torch.Tensor) -> bool:
+        """Whether `output` is what was last found finite, and unchanged since."""
+        checked = self.checked
+        return (
+            checked is not None
+            and checked[0]() is output
+            and not output.is_inference()
+            and checked[1] == output._version
+        )
 
 
 class Names:

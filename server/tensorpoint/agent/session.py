@@ -128,6 +128,8 @@ class Agent:
         )
         if culprit is self._layers:
             self._hooks.on_enter = ()
+        if culprit is self._hooks:
+            self._hooks.remove()
         name = getattr(culprit, "metric", type(culprit).__name__)
         self._report(f"watching {name}", error)
 

@@ -54,6 +54,23 @@ def _walk(value: object, name: str, depth: int) -> Iterator[tuple[str, torch.Ten
             yield from _walk(getattr(value, field, None), f"{name}.{field}", depth + 1)
 
 
+def surely_finite(tensor: torch.Tensor) -> bool:
+    """Whether one sum shows that a plain CPU tensor is finite; False asks for a closer look.
+
+    The quick way for the usual case: C calls and attribute reads only.
+    """
+    torch = sys.modules["torch"]
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and tensor.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+        and torch._C._functorch.maybe_current_level() is None
+        and not torch._C._get_tracing_state()
+        and math.isfinite(tensor.detach().sum().item())
+    )
+
+
 def has_nonfinite(tensor: torch.Tensor) -> bool:
     """Whether any element is NaN or infinite; False for tensors that cannot be looked at."""
     values = values_of(tensor)

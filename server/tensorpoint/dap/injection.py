@@ -14,7 +14,7 @@ from typing import Any
 from ..wire import Plan
 from ..wire.codec import encode
 from .launch import PACKAGE_FOLDER
-from .peer import ConnectionLost, Peer
+from .peer import Message, Peer
 
 _BOOTSTRAP = PACKAGE_FOLDER / "agent" / "bootstrap.py"
 #: What the debuggee loads of our package, as glob patterns.
@@ -58,13 +58,9 @@ async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:
 
 
 async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
-    try:
-        response = await debugpy.request(
-            "evaluate", {"expression": expression, "context": "clipboard"}
-        )
-    except ConnectionLost as error:
-        raise AgentError(str(error)) from None
-    result = str(response.get("body", {}).get("result", ""))
+    response = await debugpy.request("evaluate", {"expression": expression, "context": "clipboard"})
+    body: Message = response.get("body") or {}
+    result = str(body.get("result", ""))
     if not response.get("success"):
         raise AgentError(str(response.get("message") or result or "the evaluation failed"))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,17 @@ def take_tensorpoints(arguments: dict[str, Any]) -> list[str]:
         f'"{TENSORPOINTS}" must be a list of conditions, for example '
         f'"{TENSORPOINTS}": ["nonfinite(\\"model.layers.*\\")"]'
     )
+
+
+def check_interpreter(arguments: dict[str, Any]) -> None:
+    """Raise ValueError if the configuration names an interpreter that isn't there.
+
+    In a terminal nobody would tell the debugger, which then waits a minute for the program.
+    """
+    python: Any = arguments.get("python") or arguments.get("pythonPath") or ""
+    command = python if isinstance(python, str) else str(python[0])
+    if os.sep in command and not Path(arguments.get("cwd") or "", command).exists():
+        raise ValueError(f'there is no interpreter "{command}"')
 
 
 def hide_agent(arguments: dict[str, Any]) -> None:

@@ -26,10 +26,6 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-class ConnectionLost(Exception):
-    """The other side went away before it answered."""
-
-
 class Peer:
     """Messages to and from one side, with sequence numbers of our own.
 
@@ -42,8 +38,7 @@ class Peer:
         self._reader = reader
         self._writer = writer
         self._sequence = itertools.count(1)
-        self._waiting: dict[int, OnResponse] = {}
-        self._abandoned: list[Callable[[], None]] = []
+        self._waiting: dict[int, tuple[Message, OnResponse]] = {}
         self.closed = False
 
     async def read(self) -> Message | None:
@@ -56,10 +51,11 @@ class Peer:
             if message.get("type") != "response":
                 return message
             number = message.get("request_seq")
-            on_response = self._waiting.pop(number, None) if isinstance(number, int) else None
-            if on_response is None:
+            waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
+            if waiting is None:
                 _log.warning("%s answered a request that was not sent: %s", self.name, message)
             else:
+                _, on_response = waiting
                 on_response(message)
 
     def send(self, message: Message) -> int:
@@ -112,37 +108,36 @@ class Peer:
         )
 
     def forward(self, request: Message, on_response: OnResponse) -> None:
-        """Send a request; `on_response` gets its answer."""
-        self._waiting[self.send(request)] = on_response
+        """Send a request; `on_response` gets its answer, a failure if this side goes away first."""
+        if self.closed:
+            on_response(self._lost(request))
+        else:
+            self._waiting[self.send(request)] = request, on_response
 
     async def request(self, command: str, arguments: Message | None = None) -> Message:
-        """Send a request of our own; returns the response message, whether success or not.
-
-        Raises `ConnectionLost` if the side goes away first.
-        """
+        """Send a request of our own; returns the response message, whether success or not."""
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         def settle(message: Message) -> None:
             if not answer.done():
                 answer.set_result(message)
 
-        def abandon() -> None:
-            if not answer.done():
-                answer.set_exception(ConnectionLost(f"{self.name} went away"))
-
-        if self.closed:
-            raise ConnectionLost(f"{self.name} is gone")
-        self._abandoned.append(abandon)
         self.forward({"type": "request", "command": command, "arguments": arguments or {}}, settle)
-        try:
-            return await answer
-        finally:
-            self._abandoned.remove(abandon)
+        return await answer
 
     def close(self) -> None:
         """Close the stream to this side and fail what still waits for it."""
         if not self.closed:
             self.closed = True
             self._writer.close()
-        for abandon in list(self._abandoned):
-            abandon()
+        waiting, self._waiting = self._waiting, {}
+        for request, on_response in waiting.values():
+            on_response(self._lost(request))
+
+    def _lost(self, request: Message) -> Message:
+        return {
+            "type": "response",
+            "command": request["command"],
+            "success": False,
+            "message": f"{self.name} went away",
+        }

@@ -31,7 +31,8 @@ def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | No
         )
         logging.getLogger("asyncio").setLevel(logging.INFO)
     if listen is None:
-        asyncio.run(_serve_stdio(log_dir))
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_serve_stdio(log_dir))
         return 0
     host, port = listen
     if not allow_remote and not _is_loopback(host):

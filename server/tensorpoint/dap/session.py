@@ -25,7 +25,7 @@ from .breakpoints import (
 from .children import ChildListener
 from .framing import FramingError
 from .injection import AgentError, boot, sync
-from .peer import ConnectionLost, Message, Peer
+from .peer import Message, Peer
 from .stops import Stops
 from .upstream import Upstream
 
@@ -221,10 +221,16 @@ class Session:
 
     def _relay_to_client(self, request: Message) -> None:
         debugpy = self._debugpy
-        self._client.forward(
-            request,
-            lambda response: void(debugpy.send({**response, "request_seq": request["seq"]})),
-        )
+
+        def answer(response: Message) -> None:
+            if request.get("command") == "runInTerminal" and not response.get("success"):
+                # debugpy would wait a minute for a program that nobody starts.
+                reason = response.get("message") or "the editor gave no reason"
+                self._give_up(f"the program could not be started in a terminal: {reason}")
+                self._over.set()
+            debugpy.send({**response, "request_seq": request["seq"]})
+
+        self._client.forward(request, answer)
 
     @property
     def _debugpy(self) -> Peer:
@@ -288,6 +294,8 @@ class Session:
         try:
             if message["command"] == "attach":
                 await self._dial(arguments)
+            else:
+                launch.check_interpreter(arguments)
             texts = launch.take_tensorpoints(arguments) if not self._transparent else []
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
@@ -326,10 +334,12 @@ class Session:
         hello = upstream.peer.request("initialize", self._hello())
         try:
             answer = await asyncio.wait_for(hello, _HELLO_SECONDS)
-        except (ConnectionLost, asyncio.TimeoutError):
+        except asyncio.TimeoutError:
+            answer: Message = {"success": False}
+        if not answer.get("success"):
             reading.cancel()
             upstream.peer.close()
-            raise OSError(f"what listens at {host}:{port} is not a debug adapter") from None
+            raise OSError(f"what listens at {host}:{port} is not a debug adapter")
         if self._reading is not None:
             self._reading.cancel()
         if self._upstream is not None:
@@ -555,7 +565,3 @@ def _is_request(message: Message) -> bool:
         and isinstance(message.get("command"), str)
         and isinstance(message.get("seq"), int)
     )
-
-
-def void(value: object) -> None:
-    """Drop a value where a callback must return nothing."""

@@ -16,9 +16,8 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Sample
 from ...wire import TensorSummary
@@ -26,7 +25,7 @@ from .. import explain
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..rules import Rule
-from ..tensors import has_nonfinite, summarise, tensors_in, values_of
+from ..tensors import has_nonfinite, summarise, surely_finite, tensors_in, values_of
 from .base import Event, Stop
 
 if TYPE_CHECKING:
@@ -93,18 +92,18 @@ class Nonfinite:
         for rule in self._every:
             self._observe_finite(rule, call)
 
-    def _is_bad(self, call: Call, outer: list[Call], output: object) -> bool:
+    def _is_bad(self, call: Call, outer: list[Call], output: Any) -> bool:
         if type(output) is not sys.modules["torch"].Tensor:
-            return any(has_nonfinite(tensor) for _, tensor in tensors_in(output, "output"))
-        output = cast("torch.Tensor", output)
-        if call.checked is not None and call.checked[0]() is output:
-            unchanged = not output.is_inference() and output._version == call.checked[1]
-        else:
-            unchanged = False
-        if not unchanged and has_nonfinite(output):
+            return any(
+                not call.remembers(tensor) and has_nonfinite(tensor)
+                for _, tensor in tensors_in(output, "output")
+            )
+        # A container returns its last child's output: that was looked at already.
+        fine = call.checked is not None and call.remembers(output)
+        if not fine and not surely_finite(output) and has_nonfinite(output):
             return True
-        if outer and not output.is_inference():
-            outer[-1].checked = (weakref.ref(output), output._version)
+        if outer:
+            outer[-1].remember(output)
         return False
 
     def _real_faults(self, call: Call, output: object) -> list[TensorSummary]:
