@@ -491,9 +491,11 @@ class Session:
         """Wait for the program's end."""
         return self.expect("exited")["exitCode"]
 
-    def following_children(self) -> contextlib.AbstractContextManager[None]:
-        """Within this, children are attached to as they come."""
-        return _following(self)
+    def following_children(
+        self, **configure: Any
+    ) -> contextlib.AbstractContextManager[list[Session]]:
+        """Within this, children are attached to as they come; they are in the list."""
+        return _following(self, configure)
 
     def expect_process(self) -> int:
         """The pid of the debugged program."""
@@ -524,7 +526,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def _following(session: Session) -> Iterator[None]:
+def _following(session: Session, configure: Message) -> Iterator[list[Session]]:
     """Attach to every child process as it comes, as an editor does; children wait for that."""
     children: list[Session] = []
     over = threading.Event()
@@ -532,12 +534,12 @@ def _following(session: Session) -> Iterator[None]:
     def follow() -> None:
         while not over.wait(0.1):
             while not session.children.empty():
-                children.append(session.child())
+                children.append(session.child(**configure))
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
     try:
-        yield
+        yield children
     finally:
         over.set()
         follower.join()

@@ -63,8 +63,8 @@ _PASSING = (
 _MAX_NODES = 64
 
 
-def is_mask(tensor: torch.Tensor, name: str, consumer: Module | None = None) -> bool:
-    """Whether a tensor whose only non-finite values are -inf is meant to hold them.
+def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
+    """Whether a tensor with no other non-finite values than -inf is meant so; None if unknown.
 
     `name` is the argument's name; `consumer` the module that receives it: a softmax is made for
     masked scores.
@@ -72,9 +72,9 @@ def is_mask(tensor: torch.Tensor, name: str, consumer: Module | None = None) -> 
     last = name.rpartition(".")[2]
     if any(word in last for word in _MASK_NAMES) or _holds_one_number(tensor):
         return True
-    if consumer is not None and "Softmax" in type(consumer).__name__:
+    if "Softmax" in type(consumer).__name__:
         return True
-    return _made_by_masking(tensor) is not False
+    return _made_by_masking(tensor)
 
 
 def is_masked_output(tensor: torch.Tensor, module: Module) -> bool:

@@ -125,7 +125,9 @@ class Nonfinite:
             pending = [rule for rule in pending if not _is_explained(rule, producer)]
             if not pending:
                 return
-            if next(self._bad_arguments(producer), None) is not None:
+            # Beside a fault that is known already, a -inf of unknown intent is its consequence.
+            known = depth + 1 < len(chain) and bool(chain[depth + 1].explained)
+            if next(self._bad_arguments(producer, known), None) is not None:
                 continue
             entered = chain[max(depth - 1, 0)]
             parameter = _bad_parameter(producer.module)
@@ -262,8 +264,10 @@ class Nonfinite:
 
     # Arguments ---------------------------------------------------------------------------------
 
-    def _bad_arguments(self, call: Call) -> Iterator[TensorSummary]:
+    def _bad_arguments(self, call: Call, known_fault: bool = False) -> Iterator[TensorSummary]:
         """Summaries of the non-finite arguments of `call` that no mask explains.
+
+        Without a `known_fault` around it, a -inf of unknown intent is taken for a mask.
 
         A first argument that was changed in place during the call is left out: what came in is
         no longer there to be seen, and the module that changed it is the producer.
@@ -271,7 +275,8 @@ class Nonfinite:
         for tensor, summary in _nonfinite_arguments(call):
             if tensor is call.first_argument and call.was_first_argument_changed():
                 continue
-            if not (_only_neginf(summary) and is_mask(tensor, summary.name, call.module)):
+            intent = is_mask(tensor, summary.name, call.module) if _only_neginf(summary) else False
+            if intent is False or (intent is None and known_fault):
                 yield summary
 
     def _masked_arguments(self, call: Call) -> Iterator[TensorSummary]:
