@@ -29,7 +29,7 @@ def main() -> None:
     began = time.monotonic()
     here = machine.describe()
     _say("stepping through a program in two adapters")
-    latencies = latency.measure(seconds=30 * effort, least=10, most=100)
+    latencies = latency.measure(seconds=25 * effort, least=10, most=100)
     groups: dict[str, list[overhead.Overhead]] = {}
     _say("starting four processes with torch")
     with Fleet() as fleet:

@@ -94,7 +94,7 @@ def _in_session(fleet: Fleet) -> Sequence[_Variant]:
 
 GROUPS = (
     Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed),
-    Group("A watch armed, no debugger: all variants in one process", 50, _watches),
+    Group("A watch armed, no debugger: all variants in one process", 45, _watches),
     Group("NaN/Inf under the debugger: switched on and off in one session", 24, _in_session),
 )
 

@@ -533,8 +533,9 @@ def _following(session: Session, configure: Message) -> Iterator[list[Session]]:
 
     def follow() -> None:
         while not over.wait(0.1):
-            while not session.children.empty():
-                children.append(session.child(**configure))
+            for parent in (session, *children):
+                while not parent.children.empty():
+                    children.append(parent.child(**configure))
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()

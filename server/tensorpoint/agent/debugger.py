@@ -96,6 +96,14 @@ def folder() -> str:
     return path + os.sep
 
 
+def absolute_path(frame: FrameType) -> str:
+    """The file of `frame`; a program started by a relative path may have changed its directory."""
+    files = sys.modules.get("pydevd_file_utils")
+    if files is None:
+        return frame.f_code.co_filename
+    return str(files.get_abs_path_real_path_and_base_from_frame(frame)[0])
+
+
 def in_project(frame: FrameType) -> bool:
     """Whether `frame` runs the user's own code, by the debugger's notion of it."""
     db = _debugger()

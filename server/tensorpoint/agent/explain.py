@@ -25,7 +25,7 @@ def kind(summary: TensorSummary) -> str:
 
 def headline(summary: TensorSummary, where: str) -> str:
     """The first words of a stop, to be completed by the module: "NaN in the output of"."""
-    return f"{kind(summary)} in {where}"
+    return f"{kind(summary)} {where}"
 
 
 def describe(summary: TensorSummary) -> str:

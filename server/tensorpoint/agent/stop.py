@@ -81,17 +81,18 @@ class Stopper:
         step = self._names.step(event.module)
         module = explain.place(event.module, path)
         user = next((outer for outer in _outwards(frame) if debugger.in_project(outer)), None)
-        file, function = frame.f_code.co_filename, frame.f_code.co_name
+        file, function = debugger.absolute_path(frame), frame.f_code.co_name
         headline = f"{event.headline} {module}"
+        seen = "called at" if event.entered is event.module else "seen at"
         sentences = [
-            f"{headline}, called at {os.path.basename(file)}:{frame.f_lineno} in {function}.",
+            f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
             *event.sentences,
         ]
         if step is not None:
             root = type(self._names.root_and_path(event.module)[0]).__name__
             sentences.append(f"Step {step} (forward calls of {root}, from 0).")
         if user is not None and user is not frame:
-            sentences.append(f"Your code: {user.f_code.co_filename}:{user.f_lineno}.")
+            sentences.append(f"Your code: {debugger.absolute_path(user)}:{user.f_lineno}.")
         return Stop(
             tensorpoint=rule.id,
             condition=rule.tensorpoint.text,
@@ -102,7 +103,7 @@ class Stopper:
             file=file,
             line=frame.f_lineno,
             function=function,
-            user_file=user.f_code.co_filename if user is not None else None,
+            user_file=debugger.absolute_path(user) if user is not None else None,
             user_line=user.f_lineno if user is not None else None,
             step=step,
             optimizer_step=self._names.optimizer_step(),

@@ -28,9 +28,22 @@ def check(
         "True" if blank else text, shorthand=shorthand, need_metric=need_metric
     )
     _refuse_unwatched(parsed, text)
+    if kind == "layer":
+        _refuse_unknown_at_entry(parsed, text)
     if reason := unsatisfiable(parsed.condition):
         raise ConditionError(reason, text, len(text) - len(text.lstrip()))
     return parsed.condition
+
+
+def _refuse_unknown_at_entry(parsed: Parsed, text: str) -> None:
+    """A layer breakpoint is looked at before the layer runs: what it will make is not there yet."""
+    for source in parsed.condition.inputs:
+        if isinstance(source, MetricUse):
+            message = (
+                f"{source.metric} is not known yet when a layer is entered: a layer breakpoint's "
+                "condition can use step and optimizer_step"
+            )
+            raise ConditionError(message, text, parsed.offsets[source])
 
 
 def _refuse_unwatched(parsed: Parsed, text: str) -> None:

@@ -29,10 +29,7 @@ CONDITION_FILTER = "tensorpoint"
 #: Ids below this are debugpy's; what we show a person is the rest.
 _FIRST_ID = 1_000_000
 
-_DESCRIPTION = (
-    'A condition on tensors, such as grad_norm("*.mlp.*") > 5, or a module glob such as '
-    "model.layers.*"
-)
+_DESCRIPTION = 'A condition on tensors, such as nonfinite("*.mlp") and step > 100'
 OUR_FILTERS: tuple[Message, ...] = (
     {
         "filter": NAN_FILTER,
@@ -77,7 +74,7 @@ class Tensorpoints:
         }
         self._launch_filters: dict[str, Tensorpoint] = {}
         self._client_lists_launch_filters = False
-        self._set["filter"].append(self._make("filter", "condition", "", "nonfinite()"))
+        self._set["filter"].append(self._make("filter", "condition", "", 'nonfinite("*")'))
 
     # What is set -------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+from .env_file import read_env_file
+
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 #: The key in launch and attach arguments that holds conditions.
 TENSORPOINTS = "tensorpoints"
@@ -39,6 +41,23 @@ def check_interpreter(arguments: dict[str, Any]) -> None:
     command = python if isinstance(python, str) else str(python[0])
     if os.sep in command and not Path(arguments.get("cwd") or "", command).exists():
         raise ValueError(f'there is no interpreter "{command}"')
+
+
+def read_environment(arguments: dict[str, Any]) -> None:
+    """Put the variables of `envFile` into `env`, which wins where both have one.
+
+    debugpy ignores `envFile`: VS Code's Python extension reads it, other editors leave it to us.
+    Raises ValueError if it can't be read.
+    """
+    name: str = arguments.pop("envFile", None) or ""
+    if not name:
+        return
+    path = Path(arguments.get("cwd") or "", name)
+    try:
+        found = read_env_file(path, os.environ)
+    except OSError as error:
+        raise ValueError(f'"envFile": cannot read {path}: {error.strerror}') from None
+    arguments["env"] = {**found, **(arguments.get("env") or {})}
 
 
 def hide_agent(arguments: dict[str, Any]) -> None:

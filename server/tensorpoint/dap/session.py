@@ -296,6 +296,7 @@ class Session:
                 await self._dial(arguments)
             else:
                 launch.check_interpreter(arguments)
+                launch.read_environment(arguments)
             texts = launch.take_tensorpoints(arguments) if not self._transparent else []
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
@@ -303,7 +304,8 @@ class Session:
         if not self._transparent:
             self._launch_texts = texts
             for refusal in self._tensorpoints.set_launch(texts):
-                self._tell(refusal)
+                if self._child_of is None:  # a child's were refused in its parent's session
+                    self._tell(refusal)
             # Ctrl+F5: debugpy sends no `initialized` then and there is nothing to inject into.
             self._agent_wanted = not arguments.get("noDebug")
             if self._agent_wanted:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class Nonfinite:
     """Stops at the call that turned finite values into a NaN or an infinity."""
@@ -67,7 +69,7 @@ class Nonfinite:
             name="nonfinite.input",
             module=call.module,
             entered=call.module,
-            headline=explain.headline(bad, "the input of"),
+            headline=explain.headline(bad, "in the input of"),
             sentences=(explain.describe(bad), explain.input_origin(call.module, bad)),
             value=bad.nan + bad.posinf + bad.neginf,
             tensor=bad,
@@ -148,6 +150,16 @@ class Nonfinite:
     ) -> None:
         path = self._names.path(producer.module, around[-1].module)
         inline = entered is not producer
+        values: dict[str, Any] = {
+            "inputs": producer.args,
+            "keyword_inputs": keywords_of(producer),
+        }
+        if inline:  # the value itself is what the child received, not what it made of it
+            summary = next(self._bad_arguments(entered, known_fault=True), summary)
+            values["received_by"] = entered.module
+            values["received"] = entered.args
+        else:
+            values["output"] = output
         where = (
             explain.inline(producer.module, path, self._names.path(entered.module, producer.module))
             if inline
@@ -157,7 +169,7 @@ class Nonfinite:
             name="nonfinite.forward",
             module=producer.module,
             entered=entered.module,
-            headline=explain.headline(summary, "an op inside" if inline else "the output of"),
+            headline=explain.headline(summary, "made inside" if inline else "in the output of"),
             sentences=(
                 explain.describe(summary),
                 where,
@@ -166,11 +178,7 @@ class Nonfinite:
             ),
             value=summary.nan + summary.posinf + summary.neginf,
             tensor=summary,
-            values={
-                "output": output,
-                "inputs": producer.args,
-                "keyword_inputs": keywords_of(producer),
-            },
+            values=values,
         )
         place = (id(producer.module), "forward")
         fired = self._observe(rules, producer, around, place, "forward", event)
@@ -191,7 +199,7 @@ class Nonfinite:
             name="nonfinite.input",
             module=owner,
             entered=consumer.module if entered is consumer else entered.module,
-            headline=explain.headline(summary, f"{kind} {summary.name} of"),
+            headline=explain.headline(summary, f"in {kind} {summary.name} of"),
             sentences=(explain.describe(summary), explain.spoilt_parameter(kind, path)),
             value=summary.nan + summary.posinf + summary.neginf,
             tensor=summary,
@@ -304,8 +312,9 @@ def _argument_name(module: Module, position: int) -> str:
         parameters = list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    named = [item.name for item in parameters if item.kind is not item.VAR_POSITIONAL]
-    return named[position] if position < len(named) else f"args[{position}]"
+    if position < len(parameters) and parameters[position].kind in _POSITIONAL:
+        return parameters[position].name
+    return f"args[{position}]"
 
 
 def _bad_parameter(module: Module) -> tuple[Module, str, TensorSummary] | None:
