@@ -123,6 +123,7 @@ class Session:
         client: Message | None = None,
         adapter: list[str] | None = None,
         handles: Collection[str] = ("runInTerminal", "startDebugging"),
+        cwd: str | Path | None = None,
     ) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -135,6 +136,7 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 env={**adapter_environment(), _MARK: self._mark},
+                cwd=cwd,
             )
             assert self.process.stdin is not None and self.process.stdout is not None
             self.wire = Wire(self.process.stdout, self.process.stdin)  # type: ignore[arg-type]

@@ -17,6 +17,8 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 if __name__ == "__main__":
+    # The folder of this file, which holds modules of ours that debugpy must not see.
+    sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(__file__)]
     # As debugpy's main does before it imports its log: nobody has to read our stderr.
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if "--log-dir" not in sys.argv:

@@ -13,7 +13,7 @@ from pathlib import Path
 _ITEM = re.compile(
     r"""
     [ \t]* (?: export [ \t]+ )? (?P<name> [A-Za-z_]\w* ) [ \t]* = [ \t]*
-    (?: '(?P<single> [^']* )' | "(?P<double> (?: \\. | [^"\\] )* )" | (?P<bare> [^\n]*? ) )
+    (?: '(?P<single> [^']* )' | "(?P<double> (?: \\. | [^"\\] )* )" | (?P<bare> (?!['"]) [^\n]*? ) )
     (?: [ \t]+ \#[^\n]* | [ \t]* ) (?: \r?\n | \Z )
     """,
     re.VERBOSE | re.DOTALL,
@@ -27,9 +27,12 @@ _REFERENCE = re.compile(r"(?<!\\)\$\{([A-Za-z_]\w*)\}")
 def read_env_file(path: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables set in the file; `environment` is what `${NAME}` falls back to.
 
-    Raises OSError if it can't be read, and ValueError with the number of a line that is wrong.
+    Raises OSError if it can't be read, and ValueError, with the number of the line, if it is wrong.
     """
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None
     found: dict[str, str] = {}
 
     def value_of(reference: re.Match[str]) -> str:

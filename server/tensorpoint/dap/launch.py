@@ -11,6 +11,11 @@ from .env_file import read_env_file
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 #: The key in launch and attach arguments that holds conditions.
 TENSORPOINTS = "tensorpoints"
+#: For debugpy: the folders of ours that are loaded in the program are not the user's code.
+_HIDING_RULES = [
+    {"path": str(PACKAGE_FOLDER / room / "**"), "include": False}
+    for room in ("agent", "conditions", "wire")
+]
 
 
 def take_tensorpoints(arguments: dict[str, Any]) -> list[str]:
@@ -62,13 +67,14 @@ def read_environment(arguments: dict[str, Any]) -> None:
 
 def hide_agent(arguments: dict[str, Any]) -> None:
     """Keep the debugger from stepping into the agent and from listing its frames."""
-    given: list[Any] = arguments.get("rules") or []
-    ours = [
-        {"path": str(PACKAGE_FOLDER / room / "**"), "include": False}
-        for room in ("agent", "conditions", "wire")
-    ]
-    # A child's configuration repeats its parent's.
-    arguments["rules"] = [*ours, *(rule for rule in given if rule not in ours)]
+    arguments["rules"] = [*_HIDING_RULES, *(arguments.get("rules") or [])]
+
+
+def forget_hiding(configuration: dict[str, Any]) -> None:
+    """Undo `hide_agent`: debugpy offers a child's configuration with what it got for its parent."""
+    given: list[Any] = configuration.pop("rules", None) or []
+    if rules := [rule for rule in given if rule not in _HIDING_RULES]:
+        configuration["rules"] = rules
 
 
 def address_to_dial(arguments: dict[str, Any]) -> tuple[str, int] | None:

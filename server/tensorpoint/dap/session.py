@@ -68,6 +68,7 @@ class Session:
         self._client = client
         self._log_dir = log_dir
         self._child_of = child_of
+        self._opening: asyncio.Task[None] | None = None
         self._upstream: Upstream | None = None
         self._reading: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -112,6 +113,7 @@ class Session:
 
     async def run(self) -> None:
         """Serve the client until it leaves or debugpy's side has ended."""
+        self._opening = asyncio.ensure_future(self._open())
         serving = asyncio.ensure_future(self._read_client())
         over = asyncio.ensure_future(self._over.wait())
         try:
@@ -120,6 +122,15 @@ class Session:
             serving.cancel()
             over.cancel()
             await self._finish()
+
+    async def _open(self) -> None:
+        """Reach debugpy's adapter. At once: a client may wait for its first events. Or OSError."""
+        if self._child_of is not None and self._child_of.real is not None:
+            upstream = await Upstream.connect(*self._child_of.real)
+        else:
+            upstream = await Upstream.spawn(self._log_dir)
+        self._upstream = upstream
+        self._reading = asyncio.ensure_future(self._read_debugpy(upstream))
 
     async def _read_client(self) -> None:
         try:
@@ -134,6 +145,8 @@ class Session:
     async def _finish(self) -> None:
         for task in list(self._tasks):
             task.cancel()
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
         if self._upstream is not None:
             await self._upstream.close()
         if self._reading is not None:
@@ -153,10 +166,10 @@ class Session:
             message["arguments"] = {}
         if not isinstance(message["arguments"], dict):
             self._client.refuse(message, f"{command}: the arguments must be an object")
-        elif self._upstream is None and command == "disconnect":
+        elif not self._initialize and command == "disconnect":
             self._client.respond(message)
             self._over.set()
-        elif self._upstream is None and command != "initialize":
+        elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
         elif command in _UNSUPPORTED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
@@ -252,21 +265,17 @@ class Session:
     # Start -------------------------------------------------------------------------------------
 
     async def _on_initialize(self, message: Message) -> None:
-        if self._upstream is not None:
+        if self._initialize:
             self._client.refuse(message, "initialize: the session is initialized already")
             return
-        self._initialize = message
+        assert self._opening is not None
         try:
-            if self._child_of is not None and self._child_of.real is not None:
-                upstream = await Upstream.connect(*self._child_of.real)
-            else:
-                upstream = await Upstream.spawn(self._log_dir)
+            await self._opening
         except OSError as error:
             self._client.refuse(message, f"cannot reach debugpy's adapter: {error}")
             self._give_up(f"cannot reach debugpy's adapter: {error}")
             return
-        self._upstream = upstream
-        self._reading = asyncio.ensure_future(self._read_debugpy(upstream))
+        self._initialize = message
         self._pass_on({**message, "arguments": self._hello()}, self._add_capabilities)
 
     def _hello(self) -> Message:
@@ -513,13 +522,17 @@ class Session:
         configuration: Message = message.get("arguments", {}).get("configuration") or {}
         if not self._transparent:
             await self._redirect(configuration)
-        if self._initialize["arguments"].get("supportsStartDebuggingRequest"):
+        advertised = self._initialize["arguments"].get("supportsStartDebuggingRequest")
+        if advertised:
             self._relay_to_client(message)
             return
-        # Some clients handle the request without advertising it, others know only debugpy's own
-        # event; who it is can't be told from `clientID`, so ask, and fall back.
         self._debugpy.respond(message)
-        self._spawn(self._offer_child(message, configuration))
+        if advertised is False:
+            self._announce_child(configuration)
+        else:
+            # Some clients handle the request without advertising it, others know only debugpy's
+            # own event; who it is can't be told from `clientID`, so ask, and fall back.
+            self._spawn(self._offer_child(message, configuration))
 
     async def _offer_child(self, message: Message, configuration: Message) -> None:
         offer = self._client.request("startDebugging", message["arguments"])
@@ -528,7 +541,10 @@ class Session:
         except asyncio.TimeoutError:
             answer = {"success": False}
         if not answer.get("success"):
-            self._client.event("debugpyAttach", {**configuration, "request": "attach"})
+            self._announce_child(configuration)
+
+    def _announce_child(self, configuration: Message) -> None:
+        self._client.event("debugpyAttach", {**configuration, "request": "attach"})
 
     async def _on_debugpy_attach(self, message: Message) -> None:
         await self._redirect(message["body"])
@@ -536,6 +552,7 @@ class Session:
 
     async def _redirect(self, configuration: Message) -> None:
         """Let a child's session come through us, with the tensorpoints of its parent."""
+        launch.forget_hiding(configuration)
         if self._launch_texts:
             configuration[launch.TENSORPOINTS] = self._launch_texts
         await self._children.redirect(configuration)

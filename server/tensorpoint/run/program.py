@@ -20,27 +20,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from tensorpoint.dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
-from tensorpoint.wire import Stop
-
-#: Exit status of `tensorpoint run` when a tensorpoint fired.
-STATUS_FIRED = 3
-#: Exit status for a command or condition that is refused; nothing was run.
-STATUS_REFUSED = 2
-
-_NONFINITE = "nonfinite"
-_LAYER = "layer:"
+from ..dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
+from ..wire import Stop
+from .options import (
+    LAYER,
+    NONFINITE,
+    STATUS_FIRED,
+    STATUS_REFUSED,
+    Arming,
+    Options,
+    Outcome,
+    Reported,
+    RunError,
+    arm,
+    find_python,
+)
+from .signals import ENDING, Signals, signal_group, signal_program
 
 _START_S = 60.0
 _EXIT_GRACE_S = 5.0
@@ -76,121 +80,6 @@ _PYTHONS_BREAKPOINT = (
 # What the program has printed is worth keeping when it is ended at a stop.
 _FLUSH = "[s.flush() for s in (__import__('sys').stdout, __import__('sys').stderr) if s] and None"
 _FLUSH_S = 2.0
-
-
-class RunError(Exception):
-    """The program could not be run, with the exit status that says so."""
-
-    def __init__(self, message: str, status: int = 1) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class Program:
-    """What is run: a file, a module (`-m`) or code (`-c`), with its arguments."""
-
-    kind: Literal["program", "module", "code"]
-    target: str
-    args: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a program is run."""
-
-    program: Program
-    #: Tensorpoints as `--on` takes them; none means NaN/Inf.
-    on: tuple[str, ...] = ()
-    #: Report no more than this many stops.
-    max_stops: int | None = None
-    #: After the last stop that is reported: end the program, or let it run to its end.
-    on_stop: Literal["continue", "quit"] = "quit"
-    python: str | None = None
-    log_dir: Path | None = None
-    subprocess: bool = True
-    #: Send the program's stdout to our stderr: our stdout carries the stops.
-    stdout_is_ours: bool = False
-    adapter: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How it went: our exit status and the stops that were reported."""
-
-    status: int
-    stops: tuple[Stop, ...]
-    #: Whether Ctrl-C ended it: a shell script goes on unless we die of SIGINT ourselves.
-    interrupted: bool = False
-    #: Whether the program was ended at its last stop.
-    quit: bool = False
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A stop as the report needs it."""
-
-    stop: Stop
-    number: int
-    #: Which process, where it is not the program itself.
-    process: str | None
-
-
-@dataclass(frozen=True)
-class Arming:
-    """`--on` options, sorted into the ways a DAP client sets a tensorpoint."""
-
-    nonfinite: bool
-    conditions: tuple[str, ...] = ()
-    layers: tuple[tuple[str, str], ...] = ()
-
-
-def arm(on: Sequence[str]) -> Arming:
-    """Check `--on` options and sort them; raises `RunError` for one that is refused.
-
-    Without any it is NaN/Inf. `nonfinite` alone names the NaN/Inf filter, `layer:PATH` and
-    `layer:PATH if CONDITION` stop at the entry of layers, all else is a condition.
-    """
-    if not on:
-        return Arming(nonfinite=True)
-    conditions: list[str] = []
-    layers: list[tuple[str, str]] = []
-    nonfinite = False
-    for text in on:
-        if text.strip() == _NONFINITE:
-            nonfinite = True
-        elif text.startswith(_LAYER):
-            module, _, condition = text[len(_LAYER) :].partition(" if ")
-            if not module.strip():
-                raise RunError(f"--on {text!r}: name a layer, like layer:model.layers.3", 2)
-            _check(condition, "layer")
-            layers.append((module.strip(), condition.strip()))
-        else:
-            _check(text, "condition")
-            conditions.append(text)
-    return Arming(nonfinite, tuple(conditions), tuple(layers))
-
-
-def _check(condition: str, kind: Literal["condition", "layer"]) -> None:
-    # Here, not at the top: the check loads the solver.
-    from tensorpoint.conditions.parse import ConditionError
-    from tensorpoint.conditions.plan import check
-
-    try:
-        check(condition, kind=kind)
-    except ConditionError as error:
-        caret = "\n".join(f"  {line}" for line in error.caret().splitlines())
-        raise RunError(f"--on is refused: {error.message}\n{caret}", STATUS_REFUSED) from None
-
-
-def find_python(python: str | None) -> str:
-    """The interpreter to run the program with; raises `RunError` where there is none."""
-    if python is None:
-        return sys.executable
-    found = shutil.which(python)
-    if found is None:
-        raise RunError(f"there is no interpreter {python!r}", STATUS_REFUSED)
-    return os.path.abspath(found)
 
 
 def run(options: Options, report: Callable[[Reported], None]) -> Outcome:
@@ -243,7 +132,7 @@ class _Run:
         self._ending_signal: int | None = None
 
     async def run(self) -> Outcome:
-        signals = _Signals(self._on_signal)
+        signals = Signals(self._on_signal)
         command = self._options.adapter or adapter_command(self._options.log_dir)
         # The adapter starts one of debugpy: a `random.py` beside the program must not break that.
         # The program does not inherit this, it is a child of ours.
@@ -332,7 +221,7 @@ class _Run:
         offered: list[Body] = client.capabilities.get("exceptionBreakpointFilters") or []
         known = {entry.get("filter") for entry in offered}
         launched = [f"tensorpoint.{i}" for i in range(len(self._arming.conditions))]
-        filters = [_NONFINITE] if self._arming.nonfinite else []
+        filters = [NONFINITE] if self._arming.nonfinite else []
         filters += [name for name in launched if name in known]
         answers: list[Body] = []
         answer = await client.request("setExceptionBreakpoints", {"filters": filters})
@@ -342,7 +231,7 @@ class _Run:
                 "setFunctionBreakpoints",
                 {
                     "breakpoints": [
-                        {"name": _LAYER + module, **({"condition": condition} if condition else {})}
+                        {"name": LAYER + module, **({"condition": condition} if condition else {})}
                         for module, condition in self._arming.layers
                     ]
                 },
@@ -492,8 +381,8 @@ class _Run:
         if signum == signal.SIGTSTP:
             self._suspend(pid)
             return
-        if pid is None or not _signal_program(pid, signum):
-            if signum in _ENDING:
+        if pid is None or not signal_program(pid, signum):
+            if signum in ENDING:
                 self._end_for(signum)
             return
         if signum == signal.SIGINT:
@@ -501,7 +390,7 @@ class _Run:
             last, self._interrupted_at = self._interrupted_at, now
             if last is not None and now - last < _SECOND_INTERRUPT_S:
                 self._end_for(signum)
-        elif signum in _ENDING:
+        elif signum in ENDING:
             # It may save its state first; then it is over.
             asyncio.get_running_loop().call_later(_SIGTERM_GRACE_S, self._end_for, signum)
 
@@ -512,10 +401,10 @@ class _Run:
     def _suspend(self, pid: int | None) -> None:
         """Ctrl-Z: the program first, then we, so that the shell sees its job stop."""
         if pid is not None:
-            _signal_group(pid, signal.SIGTSTP)
+            signal_group(pid, signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGSTOP)
         if pid is not None:
-            _signal_group(pid, signal.SIGCONT)
+            signal_group(pid, signal.SIGCONT)
 
     async def _end(self, root: _Session, *, kill: bool) -> None:
         """Leave nothing behind: first as DAP has it, then by force."""
@@ -542,9 +431,9 @@ class _Run:
         if kill:
             for session in [*children, root]:
                 if session.pid is not None and session.exit_code is None:
-                    _kill(session.pid, group=session is root)
+                    kill_process(session.pid, group=session is root)
         if launcher is not None and launcher.returncode is None:
-            _kill(launcher.pid, group=True)
+            kill_process(launcher.pid, group=True)
             await launcher.wait()
         for task in list(self._tasks):
             task.cancel()
@@ -577,80 +466,6 @@ class _Run:
             interrupted = self._interrupted_at is not None and -status == signal.SIGINT
             return Outcome(128 - status, stops, interrupted)
         return Outcome(status, stops)
-
-
-#: Signals that end a program which does not handle them.
-_ENDING = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-#: Signals that somebody who has only our process id means for the program: batch systems announce
-#: the end of a job with SIGUSR1 or SIGUSR2.
-_PASSED_ON = (*_ENDING, "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTSTP")
-
-
-class _Signals:
-    """Routes signals to a handler on the event loop, and puts things back."""
-
-    def __init__(self, handler: Callable[[int], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._routed: list[int] = []
-        if sys.platform == "win32":
-            # Ctrl-C reaches the program's console by itself.
-            signal.signal(signal.SIGINT, lambda *_: None)
-            return
-        for name in _PASSED_ON:
-            signum = getattr(signal, name) if isinstance(name, str) else name
-            # Ignored signals stay ignored, as under nohup or in the background of a script.
-            if signal.getsignal(signum) is not signal.SIG_IGN:
-                self._loop.add_signal_handler(signum, handler, signum)
-                self._routed.append(signum)
-
-    def restore(self) -> None:
-        for signum in self._routed:
-            self._loop.remove_signal_handler(signum)
-
-
-def _signal_program(pid: int, signum: int) -> bool:
-    """Pass a signal on: from a terminal to all of the program, as the terminal does."""
-    if signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH) and _in_foreground():
-        return _signal_group(pid, signum)
-    try:
-        os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _signal_group(pid: int, signum: int) -> bool:
-    """To the program's process group, which debugpy's launcher has made."""
-    try:
-        os.killpg(pid, signum)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _in_foreground() -> bool:
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-def _kill(pid: int, *, group: bool) -> None:
-    try:
-        if group and sys.platform != "win32":
-            os.killpg(pid, signal.SIGKILL)
-        else:
-            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _show_output(body: Body) -> None:
