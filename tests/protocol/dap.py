@@ -439,6 +439,11 @@ class Session:
         assert response["success"], f"{response}\n{self.story()}"
         return answer
 
+    def configure_after(self, start: int, functions: list[Message] | None = None) -> None:
+        """Finish the configuration of a launch or attach that was sent without `start`."""
+        self._start = start
+        self.configure(filters=["nonfinite"], functions=functions)
+
     def launch(
         self,
         program: str | Path | None = None,

@@ -96,12 +96,13 @@ def folder() -> str:
     return path + os.sep
 
 
-def absolute_path(frame: FrameType) -> str:
-    """The file of `frame`; a program started by a relative path may have changed its directory."""
+def client_path(frame: FrameType) -> str:
+    """The file of `frame` as the client knows it: absolute, and mapped by `pathMappings`."""
     files = sys.modules.get("pydevd_file_utils")
     if files is None:
         return frame.f_code.co_filename
-    return str(files.get_abs_path_real_path_and_base_from_frame(frame)[0])
+    path = files.get_abs_path_real_path_and_base_from_frame(frame)[0]
+    return str(files.map_file_to_client(path)[0])
 
 
 def in_project(frame: FrameType) -> bool:

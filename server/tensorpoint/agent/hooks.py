@@ -11,12 +11,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .modules import Call, Names, running_calls
+from .modules import Call, Names, frame_of_call, running_calls
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+
+_Pair = tuple[Callable[["Module", tuple[Any, ...]], None], Callable[..., None]]
 
 
 class Listener(Protocol):
@@ -34,6 +39,10 @@ class Hooks:
         self._on_fault = on_fault
         self._handles: list[Any] = []
         self._threads = _Threads()
+        #: What torch calls while the hooks are installed: before and after a module's forward.
+        self._pair: _Pair | None = None
+        #: The root in whose calls each module was last seen, both by id.
+        self._inside: dict[int, int] = {}
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
         self.on_enter: tuple[Callable[[Call, list[Call]], None], ...] = ()
         self.listeners: tuple[Listener, ...] = ()
@@ -44,14 +53,15 @@ class Hooks:
             return
         torch = sys.modules["torch"]
         # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True.
-        before, after = self._make_hooks(torch.compiler.is_dynamo_compiling)
+        is_compiling = torch.compiler.is_dynamo_compiling
+        before, after = self._pair = self._make_hooks(is_compiling)
         module = sys.modules["torch.nn.modules.module"]
         optimizer = sys.modules["torch.optim.optimizer"]
         self._handles = [
             module.register_module_forward_pre_hook(before),
             module.register_module_forward_hook(after, with_kwargs=True, always_call=True),
             optimizer.register_optimizer_step_post_hook(self._after_optimizer_step),
-            _watch_compiled_calls(module.Module, before, after),
+            _watch_compiled_calls(module.Module, lambda: None if is_compiling() else self._pair),
             _keep_quiet_about(module, before, after),
         ]
 
@@ -60,27 +70,31 @@ class Hooks:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._pair = None
+        self._inside.clear()
         self._threads = _Threads()
 
-    def _make_hooks(
-        self, is_compiling: Callable[[], bool]
-    ) -> tuple[Callable[[Module, Any], None], Callable[..., None]]:
+    def _make_hooks(self, is_compiling: Callable[[], bool]) -> _Pair:
         """The two functions that torch calls for every module: as few Python frames as possible.
 
         Under debugpy on Python 3.11 each frame costs about 1 us, and the code is cold after a
         layer's kernels. Whatever goes wrong in them, the program must not die of it.
         """
-        threads, on_fault = self._threads, self._on_fault
+        threads, on_fault, inside = self._threads, self._on_fault, self._inside
 
         def before(module: Module, args: tuple[Any, ...]) -> None:
             if is_compiling():
                 return
             try:
                 calls = threads.calls
-                if not calls or self.on_enter or calls[0].module is module:
-                    self._enter(module, args, calls)
-                else:
+                if (
+                    calls
+                    and inside.get(id(module)) == id(calls[0].module)
+                    and not self.on_enter
+                ):
                     calls.append(Call(module, args))
+                else:
+                    self._enter(module, args, calls)
             except Exception as error:
                 on_fault(self, error)
 
@@ -93,8 +107,8 @@ class Hooks:
                 calls = threads.calls
                 if not calls or calls[-1].module is not module:
                     _unwind(calls, module)
-                    if not calls:
-                        return  # it began before we were armed
+                    if not calls or calls[-1].module is not module:
+                        return  # it began before we were armed, or didn't get as far as our hook
                 call = calls.pop()
                 # After an exception torch leaves the keywords out: then there is no output.
                 if output is not None:
@@ -112,11 +126,14 @@ class Hooks:
         return before, after
 
     def _enter(self, module: Module, args: tuple[Any, ...], calls: list[Call]) -> None:
-        if calls and calls[0].module is module:
-            _drop_abandoned(calls, module)
+        if calls and not _is_running(calls[0].frame, sys._getframe()):
+            calls.clear()  # it ended without its hook: KeyboardInterrupt leaves so
         call = Call(module, args)
         if not calls:
+            call.frame = sys._getframe(2)  # the one that called our hook
             self._begin(call, calls)
+        if calls:
+            self._inside[id(module)] = id(calls[0].module)
         for listen in self.on_enter:
             self._guard(listen, call, calls)
         calls.append(call)
@@ -125,6 +142,7 @@ class Hooks:
         """A call with nothing around it that we saw begin: a root's, unless we came in midway."""
         calls.extend(running_calls(sys._getframe(), but=call.module))
         if calls:
+            calls[0].frame = frame_of_call(calls[0].module, sys._getframe())
             self._names.learn(calls[0].module)
             return
         self._names.learn(call.module)
@@ -142,7 +160,10 @@ class Hooks:
             self._on_fault(getattr(act, "__self__", act), error)
 
     def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._names.count_optimizer_step(optimizer)
+        try:
+            self._names.count_optimizer_step(optimizer)
+        except Exception as error:
+            self._on_fault(self, error)
 
 
 class _Threads(threading.local):
@@ -153,28 +174,34 @@ class _Threads(threading.local):
 
 
 def _unwind(calls: list[Call], module: Module) -> None:
-    """Drop calls that ended without their hook, down to the one of `module`."""
-    while calls and calls[-1].module is not module:
-        calls.pop()
+    """Drop calls that ended without their hook, down to the one of `module` if there is one."""
+    for position in range(len(calls) - 1, -1, -1):
+        if calls[position].module is module:
+            del calls[position + 1 :]
+            return
 
 
-def _drop_abandoned(calls: list[Call], root: Module) -> None:
-    """Forget calls that ended without their hook (KeyboardInterrupt leaves so)."""
-    running = [call.module for call in running_calls(sys._getframe())]
-    if running.count(root) <= 1:
-        calls.clear()
+def _is_running(wanted: FrameType | None, frame: FrameType | None) -> bool:
+    """Whether the frame `wanted` is on the stack at `frame`."""
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Replaced:
-    """An attribute of torch's that we replaced; `remove` puts the original back."""
+    """An attribute of torch's that we replaced; `remove` puts the original back.
+
+    If the program has replaced it as well by then, its replacement stays.
+    """
 
     def __init__(self, owner: Any, name: str, replacement: Any) -> None:
-        self._owner, self._name = owner, name
+        self._owner, self._name, self._replacement = owner, name, replacement
         self._original = getattr(owner, name)
         setattr(owner, name, replacement)
 
     def remove(self) -> None:
-        setattr(self._owner, self._name, self._original)
+        if getattr(self._owner, self._name) is self._replacement:
+            setattr(self._owner, self._name, self._original)
 
 
 def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
@@ -199,10 +226,11 @@ def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
     return _Replaced(module, "_has_any_global_hook", has_any_global_hook)
 
 
-def _watch_compiled_calls(module_class: Any, before: Any, after: Any) -> _Replaced:
+def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) -> _Replaced:
     """See the boundary of modules compiled in place by `module.compile()`.
 
-    Such a module's call goes straight to the compiled function and runs no hook at all.
+    Such a module's call goes straight to the compiled function and runs no hook at all. What we put
+    around it stays, and asks for the `hooks` at each call: there are none once they are removed.
     """
     original = module_class.compile
 
@@ -210,9 +238,18 @@ def _watch_compiled_calls(module_class: Any, before: Any, after: Any) -> _Replac
         original(self, *args, **kwargs)
         compiled = self._compiled_call_impl
 
+        @wraps(compiled)
         def call(*call_args: Any, **call_kwargs: Any) -> Any:
+            pair = hooks()
+            if pair is None:
+                return compiled(*call_args, **call_kwargs)
+            before, after = pair
             before(self, call_args)
-            output = compiled(*call_args, **call_kwargs)
+            try:
+                output = compiled(*call_args, **call_kwargs)
+            except Exception:
+                after(self, call_args, {})
+                raise
             after(self, call_args, call_kwargs, output)
             return output
 

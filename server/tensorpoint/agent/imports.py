@@ -52,11 +52,16 @@ def _wait_then(name: str, act: Callable[[], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Steps aside for the real finders and wraps the loader they return."""
+    """Steps aside for the real finders and wraps the loader they return.
+
+    It stays until an import has succeeded: one may fail, and a program may only ask for the spec
+    (`importlib.util.find_spec`) to see whether the module is installed.
+    """
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name
         self._act = act
+        self._asking = threading.local()  # the other finders, on this thread
 
     def find_spec(
         self,
@@ -64,26 +69,22 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or getattr(self._asking, "now", False):
             return None
-        sys.meta_path.remove(self)
+        self._asking.now = True
         try:
             spec = importlib.util.find_spec(fullname)
-        except BaseException:
-            sys.meta_path.insert(0, self)
-            raise
-        if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # not installed (yet)
+        finally:
+            self._asking.now = False
+        if spec is None or spec.loader is None:  # not installed (yet)
             return spec
         load = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            try:
-                load(module)
-            except BaseException:
-                sys.meta_path.insert(0, self)
-                raise
-            self._act()
+            load(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._act()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

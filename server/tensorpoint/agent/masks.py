@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .tensors import values_of
+from .tensors import unseen, values_of
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,7 @@ _PASSING = (
 _MAX_NODES = 64
 
 
+@unseen
 def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
     """Whether a tensor with no other non-finite values than -inf is meant so; None if unknown.
 
@@ -77,6 +78,7 @@ def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
     return _made_by_masking(tensor)
 
 
+@unseen
 def is_masked_output(tensor: torch.Tensor, module: Module) -> bool:
     """The same for an output of `module` whose inputs are finite.
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conditions import Sample
+from .tensors import version_of
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,16 @@ _WRAPPER_ROOTS = frozenset({"DataParallel", "DistributedDataParallel"})
 class Call:
     """One running call of a module."""
 
-    __slots__ = ("args", "checked", "explained", "kwargs", "module", "seen_entry", "version")
+    __slots__ = (
+        "args",
+        "checked",
+        "explained",
+        "frame",
+        "kwargs",
+        "module",
+        "seen_entry",
+        "version",
+    )
 
     def __init__(
         self,
@@ -42,13 +52,18 @@ class Call:
         self.explained: set[int] | None = None
         #: The last child output that was found finite, and its version then.
         self.checked: tuple[weakref.ref[Any], int] | None = None
+        #: Of an outermost call, a frame on the stack as long as the call runs.
+        self.frame: FrameType | None = None
         #: The version of the first argument at entry, where it has one.
         first: Any = args[0] if args else None
-        self.version: int | None = (
-            first._version
-            if type(first) is sys.modules["torch"].Tensor and not first.is_inference()
-            else None  # inference tensors keep no version
-        )
+        torch = sys.modules["torch"]
+        self.version: int | None
+        if type(first) is not torch.Tensor:
+            self.version = None
+        elif torch._C._len_torch_function_stack():
+            self.version = version_of(first)
+        else:  # the same without a call
+            self.version = None if first.is_inference() else first._version
 
     @property
     def first_argument(self) -> object:
@@ -62,14 +77,18 @@ class Call:
         first: Any = self.first_argument
         return (
             self.version is not None
-            and first._version != self.version
+            and version_of(first) != self.version
             and not getattr(self.module, "inplace", False)
         )
 
     def remember(self, output: torch.Tensor) -> None:
         """`output`, of a call inside this one, was found finite."""
-        if not output.is_inference():
-            self.checked = (weakref.ref(output), output._version)
+        if sys.modules["torch"]._C._len_torch_function_stack():
+            version = version_of(output)
+        else:  # the same without a call
+            version = None if output.is_inference() else output._version
+        if version is not None:
+            self.checked = (weakref.ref(output), version)
 
     def remembers(self, output: torch.Tensor) -> bool:
         """Whether `output` is what was last found finite, and unchanged since."""
@@ -77,8 +96,7 @@ class Call:
         return (
             checked is not None
             and checked[0]() is output
-            and not output.is_inference()
-            and checked[1] == output._version
+            and checked[1] == version_of(output)
         )
 
 
@@ -96,7 +114,8 @@ class Names:
     def learn(self, root: Module) -> None:
         """Name the modules below `root`, unless it is itself part of a larger known one."""
         with self._lock:
-            if root not in self._known:
+            known = self._known.get(root)
+            if known is None or known[0]() is None:  # the larger one is gone
                 self._name_all(root)
 
     def _name_all(self, root: Module) -> None:

@@ -81,7 +81,7 @@ class Stopper:
         step = self._names.step(event.module)
         module = explain.place(event.module, path)
         user = next((outer for outer in _outwards(frame) if debugger.in_project(outer)), None)
-        file, function = debugger.absolute_path(frame), frame.f_code.co_name
+        file, function = debugger.client_path(frame), frame.f_code.co_name
         headline = f"{event.headline} {module}"
         seen = "called at" if event.entered is event.module else "seen at"
         sentences = [
@@ -92,7 +92,7 @@ class Stopper:
             root = type(self._names.root_and_path(event.module)[0]).__name__
             sentences.append(f"Step {step} (forward calls of {root}, from 0).")
         if user is not None and user is not frame:
-            sentences.append(f"Your code: {debugger.absolute_path(user)}:{user.f_lineno}.")
+            sentences.append(f"Your code: {debugger.client_path(user)}:{user.f_lineno}.")
         return Stop(
             tensorpoint=rule.id,
             condition=rule.tensorpoint.text,
@@ -103,7 +103,7 @@ class Stopper:
             file=file,
             line=frame.f_lineno,
             function=function,
-            user_file=debugger.absolute_path(user) if user is not None else None,
+            user_file=debugger.client_path(user) if user is not None else None,
             user_line=user.f_lineno if user is not None else None,
             step=step,
             optimizer_step=self._names.optimizer_step(),

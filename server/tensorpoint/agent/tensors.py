@@ -11,57 +11,93 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from ..wire import TensorSummary
 
 if TYPE_CHECKING:
     import torch
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 _MAX_TENSORS = 256
+#: Values of any kind that are looked at for tensors: an output may hold a list of a million numbers.
+_MAX_VALUES = 4096
 _MAX_DEPTH = 4
 #: Elements looked at in one go by the exact check, so that its temporaries stay small.
 _CHUNK = 1 << 24
+#: Subclasses that wrap a plain tensor, and the attribute with what this process has of it: for a
+#: DTensor the local shard, which needs no collective.
+_WRAPPED = {"DTensor": "_local_tensor", "NestedTensor": "_values"}
 
 
-def tensors_in(value: object, name: str, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+def unseen(look: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Hide what `look` does with tensors from the program's modes and subclasses.
+
+    A FlopCounterMode would count our sums, a mode that records a graph would keep them.
+    """
+
+    @wraps(look)
+    def looking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        inside = sys.modules["torch"]._C
+        with inside.DisableTorchFunction(), inside._DisableTorchDispatch():
+            return look(*args, **kwargs)
+
+    return looking
+
+
+@unseen
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often `tensor` was written to; inference tensors don't know."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def tensors_in(value: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in tuples, lists, dicts (ModelOutput too) and dataclasses, with their names."""
+    tensor = sys.modules["torch"].Tensor
     found = 0
-    for item in _walk(value, name, depth):
-        yield item
-        found += 1
-        if found == _MAX_TENSORS:
+    waiting = [(name, value, 0)]
+    for _ in range(_MAX_VALUES):
+        if not waiting or found == _MAX_TENSORS:
             return
+        name, value, depth = waiting.pop()
+        if isinstance(value, tensor):
+            found += 1
+            yield name, cast("torch.Tensor", value)
+        elif depth < _MAX_DEPTH:
+            inner = [(*item, depth + 1) for item in islice(_items(name, value), _MAX_VALUES)]
+            waiting.extend(reversed(inner))
 
 
-def _walk(value: object, name: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, sys.modules["torch"].Tensor):
-        yield name, cast("torch.Tensor", value)
-    elif depth >= _MAX_DEPTH:
-        return
-    elif isinstance(value, dict):
-        for key, item in list(value.items()):
-            inner = f"{name}.{key}" if type(value) is not dict else f"{name}[{key!r}]"
-            yield from _walk(item, inner, depth + 1)
+def _items(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{name}.{key}" if type(value) is not dict else f"{name}[{key!r}]", item
     elif isinstance(value, (tuple, list)):
         fields: Any = getattr(value, "_fields", None)
         for position, item in enumerate(value):
-            inner = f"{name}.{fields[position]}" if fields else f"{name}[{position}]"
-            yield from _walk(item, inner, depth + 1)
-    elif hasattr(type(value), "__dataclass_fields__"):
-        for field in type(value).__dataclass_fields__:  # type: ignore[attr-defined]
-            yield from _walk(getattr(value, field, None), f"{name}.{field}", depth + 1)
+            yield f"{name}.{fields[position]}" if fields else f"{name}[{position}]", item
+    else:  # asked of the type: an fx Proxy has every attribute
+        for field in getattr(type(value), "__dataclass_fields__", ()):
+            yield f"{name}.{field}", getattr(value, field, None)
 
 
 def surely_finite(tensor: torch.Tensor) -> bool:
     """Whether one sum shows that a plain CPU tensor is finite; False asks for a closer look.
 
-    The quick way for the usual case: C calls and attribute reads only.
+    The quick way for the usual case: C calls and attribute reads only. Where the program has modes
+    active, the closer look hides from them.
     """
     torch = sys.modules["torch"]
     return (
-        tensor.is_cpu
+        type(tensor) is torch.Tensor
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._len_torch_dispatch_stack()
+        and tensor.is_cpu
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and tensor.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -71,6 +107,7 @@ def surely_finite(tensor: torch.Tensor) -> bool:
     )
 
 
+@unseen
 def has_nonfinite(tensor: torch.Tensor) -> bool:
     """Whether any element is NaN or infinite; False for tensors that cannot be looked at."""
     values = values_of(tensor)
@@ -92,47 +129,49 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The numbers of `tensor` as a plain real floating tensor sharing its memory, or None.
 
     None for what has no numbers to look at or can never be non-finite: integers, booleans, meta,
-    fake and quantised tensors, wrappers inside function transforms, unknown subclasses.
+    fake and quantised tensors, wrappers inside function transforms, subclasses that handle
+    operations themselves. To be called by something that is `unseen`.
     """
     torch = sys.modules["torch"]
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state():
         return None
-    values: Any = tensor.detach()
-    if hasattr(values, "to_local"):  # DTensor: the local shard, no collective
-        values = values.to_local()
-    if values.is_nested or values.layout in (torch.sparse_csr, torch.sparse_bsr):
-        values = values.values()
-    elif values.layout is torch.sparse_coo:
+    values: Any = getattr(tensor, _WRAPPED.get(type(tensor).__name__, ""), tensor)
+    if type(values).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None
+    values = values.detach()
+    if values.layout is torch.sparse_coo:
         values = values._values()
-    elif values.layout in (torch.sparse_csc, torch.sparse_bsc):
+    elif values.is_nested or values.layout in _compressed(torch):
         values = values.values()
-    if values.is_meta or values.is_quantized or not _is_plain(values):
+    if values.is_meta or values.is_quantized or values.layout is not torch.strided:
         return None
     if values.is_complex():
         return torch.view_as_real(values.resolve_conj())
     if not values.is_floating_point():
         return None
-    if values.element_size() == 1:  # float8 has no arithmetic of its own
-        return values.float()
+    if values.element_size() == 1:  # float8 has no arithmetic of its own, float4 no NaN and no Inf
+        return values.float() if "float8" in str(values.dtype) else None
     return values
 
 
-def _is_plain(tensor: Any) -> bool:
-    torch = sys.modules["torch"]
-    kind = type(tensor)
-    return kind is torch.Tensor or (
-        kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-        and kind.__torch_function__ is torch.Tensor.__torch_function__
-    )
+def _compressed(torch: Any) -> tuple[Any, ...]:
+    return torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 
 
 def _parts(values: Any) -> Iterator[Any]:
-    if values.numel() <= _CHUNK or not values.is_contiguous():
+    """Pieces of at most `_CHUNK` elements, in row-major order."""
+    if values.numel() <= _CHUNK:
         yield values
+        return
+    rows = _CHUNK * len(values) // values.numel()
+    if rows:
+        yield from values.split(rows)
     else:
-        yield from values.view(-1).split(_CHUNK)
+        for row in values:
+            yield from _parts(row)
 
 
+@unseen
 def summarise(tensor: torch.Tensor, name: str) -> TensorSummary:
     """Count what is not finite in `tensor`, which `has_nonfinite` said is worth it."""
     torch = sys.modules["torch"]
@@ -152,7 +191,9 @@ def summarise(tensor: torch.Tensor, name: str) -> TensorSummary:
             low, high = min(low, float(good.min())), max(high, float(good.max()))
         offset += part.numel()
     shape = tuple(int(size) for size in tensor.shape) if not tensor.is_nested else ()
-    same_layout = values is not None and tuple(values.shape) == shape
+    layout = () if values is None else tuple(values.shape)
+    # The numbers of a complex tensor have one more dimension; those of a sparse one have no place.
+    placed = first is not None and layout in (shape, (*shape, 2))
     return TensorSummary(
         name=name,
         dtype=str(tensor.dtype).removeprefix("torch."),
@@ -162,7 +203,7 @@ def summarise(tensor: torch.Tensor, name: str) -> TensorSummary:
         nan=nan,
         posinf=posinf,
         neginf=neginf,
-        first_index=_unravel(first, shape) if same_layout and first is not None else None,
+        first_index=_unravel(first or 0, layout)[: len(shape)] if placed else None,
         finite_min=low if low <= high else None,
         finite_max=high if low <= high else None,
     )

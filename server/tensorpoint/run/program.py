@@ -44,7 +44,7 @@ from .options import (
     arm,
     find_python,
 )
-from .signals import ENDING, Signals, signal_group, signal_program
+from .signals import ENDING, Signals, kill_process, signal_group, signal_program
 
 _START_S = 60.0
 _EXIT_GRACE_S = 5.0

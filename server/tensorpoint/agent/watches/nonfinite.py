@@ -25,7 +25,7 @@ from .. import explain
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..rules import Rule
-from ..tensors import has_nonfinite, summarise, surely_finite, tensors_in, values_of
+from ..tensors import has_nonfinite, summarise, surely_finite, tensors_in
 from .base import Event, Stop
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Nonfinite:
     def _is_bad(self, call: Call, outer: list[Call], output: Any) -> bool:
         if type(output) is not sys.modules["torch"].Tensor:
             return any(
-                not call.remembers(tensor) and has_nonfinite(tensor)
+                not call.remembers(tensor) and not surely_finite(tensor) and has_nonfinite(tensor)
                 for _, tensor in tensors_in(output, "output")
             )
         # A container returns its last child's output: that was looked at already.
@@ -332,7 +332,7 @@ def _bad_parameter(module: Module) -> tuple[Module, str, TensorSummary] | None:
 def _own_state(module: Module) -> Iterator[torch.Tensor]:
     for tensors in (module._parameters, module._buffers):
         for tensor in tensors.values():
-            if tensor is not None and values_of(tensor) is not None:
+            if tensor is not None:
                 yield tensor
 
 
