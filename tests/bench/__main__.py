@@ -28,15 +28,15 @@ def main() -> None:
     effort, least = (0.12, 3) if arguments.quick else (1.0, 5)
     began = time.monotonic()
     here = machine.describe()
-    _say("stepping through a program in two adapters")
+    _say(began, "stepping through a program in two adapters")
     latencies = latency.measure(seconds=25 * effort, least=10, most=100)
     groups: dict[str, list[overhead.Overhead]] = {}
-    _say("starting four processes with torch")
+    _say(began, "starting four processes with torch")
     with Fleet() as fleet:
         for group in overhead.GROUPS:
             rows = groups.setdefault(group.name, [])
             for model in overhead.MODEL_NAMES:
-                _say(f"training {model}: {group.name}")
+                _say(began, f"training {model}: {group.name}")
                 rows += overhead.measure(fleet, group, model, effort, least)
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
@@ -71,9 +71,10 @@ def main() -> None:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def _say(text: str) -> None:
+def _say(began: float, text: str) -> None:
     """Progress as plain lines: a spinner's thread would be measured along."""
-    print(f"bench: {text} ...", file=sys.stderr, flush=True)
+    passed = time.monotonic() - began
+    print(f"bench: {passed:3.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 def _parse() -> argparse.Namespace:

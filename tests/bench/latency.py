@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,9 @@ class _Editor:
     def __init__(self, sessions: ExitStack, adapter: list[str] | None, filters: list[str]) -> None:
         self.session = sessions.enter_context(Session(adapter=adapter))
         self.session.launch(
-            _PROGRAM, filters=filters, breakpoints={str(_PROGRAM): [line_of(_PROGRAM, "stop here")]}
+            _PROGRAM,
+            filters=list(filters),
+            breakpoints={str(_PROGRAM): [line_of(_PROGRAM, "stop here")]},
         )
         self._stop: Message = self.session.stopped()
         self._frame = self.session.frames(self._stop)[0]["id"]
@@ -110,11 +113,12 @@ _THINGS: dict[str, Callable[[_Editor], None]] = {
 def measure(seconds: float, least: int, most: int) -> list[Latency]:
     """Measure all adapters for about `seconds`."""
     with ExitStack() as sessions:
-        ours, stock, no_delay = editors = (
-            _Editor(sessions, None, ["nonfinite"]),
-            _Editor(sessions, STOCK_ADAPTER, []),
-            _Editor(sessions, STOCK_ADAPTER, []),
-        )
+        with ThreadPoolExecutor() as pool:  # most of a start is importing torch
+            started = pool.map(
+                lambda arguments: _Editor(sessions, *arguments),
+                ((None, ["nonfinite"]), (STOCK_ADAPTER, []), (STOCK_ADAPTER, [])),
+            )
+        ours, stock, no_delay = editors = tuple(started)
         no_delay.evaluate(_NO_DELAY)
         for number in range(_WARM_UP):
             for editor in taking_turns(editors, number):

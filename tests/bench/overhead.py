@@ -102,8 +102,8 @@ GROUPS = (
 def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -> list[Overhead]:
     """Measure one group on one model, for `effort` times the group's seconds."""
     variants = group.variants(fleet)
-    for variant in variants:
-        variant.run(model)
+    for variant in {(v.worker, v.watch, v.armed): v for v in variants}.values():
+        variant.run(model)  # the first step with a watch also learns and allocates
     samples: dict[_Variant, list[Sample]] = {variant: [] for variant in variants}
     for number in rounds(group.seconds * effort, least, most=60):
         for variant in taking_turns(variants, number):

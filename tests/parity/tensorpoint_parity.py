@@ -63,6 +63,9 @@ def _replace_adapter(command: list[str]) -> None:
         # Two adapters announce their sockets: the one that is started here does so first.
         dialed = session.expected_adapter_sockets
         session.expected_adapter_sockets = {"client": dict(dialed["client"])}
+        # The test starts no adapter here, so what it puts into the environment of one (a folder
+        # in which it counts log files) is not for this.
+        session.spawn_adapter.env.clear()
         session.spawn_adapter()
         dialed["client"]["port"] = port
         session.expected_adapter_sockets = dialed

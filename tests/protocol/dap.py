@@ -148,6 +148,7 @@ class Session:
         self._client = client if client is not None else VSCODE
         self._handles = frozenset(handles)
         self._ignored: set[str] = set()
+        self._messages: list[tuple[str, Message]] = []
         self.terminals: list[subprocess.Popen[bytes]] = []
         self._numbers = itertools.count(1)
         self.transcript: list[str] = []
@@ -266,6 +267,7 @@ class Session:
         return terminal
 
     def _note(self, arrow: str, message: Message) -> None:
+        self._messages.append((arrow, message))
         self.transcript.append(f"{arrow} {json.dumps(message)[:400]}")
 
     def _write(self, message: Message) -> int:
@@ -368,6 +370,11 @@ class Session:
         """Bodies of all events of this name so far."""
         with self._arrived:
             return [e.get("body") or {} for e in self._events if e["event"] == event]
+
+    def messages(self) -> list[tuple[str, Message]]:
+        """All messages so far, ours ("->") and the adapter's ("<-")."""
+        with self._arrived:
+            return list(self._messages)
 
     def events(self) -> list[Message]:
         """All events so far, in order."""

@@ -46,6 +46,63 @@ while not end.exists():
 """
 )
 
+#: Runs on the stub. Three threads that each run a net of their own.
+THREADS = (
+    LAYERS[: LAYERS.index("net = Net()")]
+    + """\
+import threading
+
+gate = threading.Barrier(3)
+out = {}
+
+
+def work(name):
+    net = Net()
+    gate.wait()
+    for step in range(3):
+        out[name] = net(step)  # call net
+
+
+threads = [threading.Thread(target=work, args=(i,), name=f"worker-{i}") for i in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("all", sorted(out.items()))
+"""
+)
+
+#: A model in library code, and a program that uses it.
+LIBRARY = """\
+from torch import nn
+
+
+class Block(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = Block()
+        self.b = Block()
+
+    def forward(self, x):
+        x = self.a(x)
+        y = self.b(x)  # library line
+        z = y * 2  # next library line
+        return z  # last library line
+"""
+USES_LIBRARY = """\
+from library import Model
+
+model = Model()
+for step in range(3):
+    out = model(step)  # user line
+    print("step", step, out)  # after user line
+"""
+
 #: Needs torch. Layer `gate` gives NaN in steps 1 to 3 and 5.
 GATE = """\
 import torch

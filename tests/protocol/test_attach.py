@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.protocol.conftest import Write
-from tests.protocol.dap import STUB, Session, eventually, free_port, line_of
+from tests.protocol.dap import STUB, Message, Session, eventually, free_port, line_of
 from tests.protocol.samples import LAYERS
 
 #: Goes on until a file appears beside it, and tells how many hooks torch has.
@@ -26,6 +27,7 @@ FOREVER = (
     + """\
 import time
 from pathlib import Path
+from typing import Any
 from torch.nn.modules import module
 
 net = Net()
@@ -96,7 +98,7 @@ def debuggee(
 @contextlib.contextmanager
 def listening(
     program: Path, env: Mapping[str, str] | None = None
-) -> Iterator[tuple[Debuggee, dict[str, object]]]:
+) -> Iterator[tuple[Debuggee, Message]]:
     """A program under `debugpy --listen` and the address of its adapter."""
     port = free_port()
     with debuggee(program, "-m", "debugpy", "--listen", f"127.0.0.1:{port}", env=env) as running:
@@ -106,9 +108,7 @@ def listening(
 STOP_AT_B = [{"name": "layer:b"}]
 
 
-def attach(
-    session: Session, functions: list[dict[str, object]] | None = None, **arguments: object
-) -> None:
+def attach(session: Session, functions: list[Message] | None = None, **arguments: Any) -> None:
     session.start("attach", **arguments)
     session.configure(filters=["nonfinite"], functions=functions)
 
@@ -277,8 +277,10 @@ def test_attach_while_another_thread_imports_torch(
 
 
 TRAINS = """\
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -318,7 +320,7 @@ while not end.exists():
     time.sleep(0.05)
 assert not torch.nn.modules.module._global_forward_hooks
 assert not torch.nn.modules.module._global_forward_pre_hooks
-assert not torch.optim.optimizer._global_optimizer_post_hooks
+assert not sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
 assert nn.Module.compile.__module__ == "torch.nn.modules.module"
 """
 
@@ -403,6 +405,7 @@ def attaches_by_pid(adapter: list[str] | None, program: Path) -> str | None:
                 stopped = session.stopped()
                 assert stopped["tensorpoint"]["module"] == "b"
             session.request("disconnect", terminateDebuggee=False)
+            session.close_input()  # stock waits for that
             session.wait_closed()
         assert "hooks 0" in running.runs_on()
     return None

@@ -35,6 +35,14 @@ def test_garbage_is_answered_with_a_reason_and_the_end(garbage: bytes) -> None:
         session.expect_no_process()
 
 
+def test_debugpy_is_heard_before_the_client_has_said_a_word() -> None:
+    with Session() as session:
+        session.expect("debugpySockets", 20)
+        session.request("disconnect")
+        session.wait_closed()
+        session.expect_no_process()
+
+
 @pytest.mark.parametrize("half", [b"Content-Length: 100\r\n\r\n{", b"Content-Le"])
 def test_a_client_that_goes_in_the_middle_of_a_message_leaves_nothing(half: bytes) -> None:
     with Session() as session:

@@ -81,6 +81,17 @@ def test_a_client_that_never_answers_start_debugging_gets_the_event(program: Pat
         assert len(session.seen("debugpyAttach")) == 1
 
 
+def test_a_client_that_declines_start_debugging_gets_the_event_alone(program: Path) -> None:
+    """With the configuration that debugpy would send, so without what we add to its parent's."""
+    client = {**PLAIN, "supportsStartDebuggingRequest": False}
+    rules = [{"path": "/somewhere/**", "include": False}]
+    with Session(client=client) as session:
+        session.launch(program, rules=rules, **STUBBED)
+        stop_in_child(session, program)
+        (offered,) = session.seen("debugpyAttach")
+        assert offered["rules"] == rules
+
+
 @pytest.mark.parametrize("client", [VSCODE, PLAIN], ids=["advertises", "does not advertise"])
 def test_a_child_may_come_through_an_adapter_process_of_its_own(
     program: Path, client: Message

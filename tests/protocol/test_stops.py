@@ -10,7 +10,14 @@ import pytest
 
 from tests.protocol.conftest import Write
 from tests.protocol.dap import STUB, STUBBED, Message, Session, eventually, line_of
-from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
+from tests.protocol.samples import (
+    GATE,
+    LAYERS,
+    LAYERS_FOREVER,
+    LIBRARY,
+    THREADS,
+    USES_LIBRARY,
+)
 
 STOP_AT_B = [{"name": "layer:b", "condition": "step == 1"}]
 
@@ -280,31 +287,6 @@ def test_breakpoints_and_tensorpoints_at_the_same_line_are_two_stops(write: Writ
 
 # Threads ------------------------------------------------------------------------------------------
 
-THREADS = (
-    LAYERS[: LAYERS.index("net = Net()")]
-    + """\
-import threading
-
-gate = threading.Barrier(3)
-out = {}
-
-
-def work(name):
-    net = Net()
-    gate.wait()
-    for step in range(3):
-        out[name] = net(step)  # call net
-
-
-threads = [threading.Thread(target=work, args=(i,), name=f"worker-{i}") for i in range(3)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print("all", sorted(out.items()))
-"""
-)
-
 
 def test_each_stop_of_several_threads_is_seen_once_and_names_its_thread(write: Write) -> None:
     program = write(THREADS)
@@ -365,36 +347,6 @@ def test_stepping_is_prompt(write: Write) -> None:
 
 
 # Just my code -------------------------------------------------------------------------------------
-
-LIBRARY = """\
-from torch import nn
-
-
-class Block(nn.Module):
-    def forward(self, x):
-        return x + 1
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = Block()
-        self.b = Block()
-
-    def forward(self, x):
-        x = self.a(x)
-        y = self.b(x)  # library line
-        z = y * 2  # next library line
-        return z  # last library line
-"""
-USES_LIBRARY = """\
-from library import Model
-
-model = Model()
-for step in range(3):
-    out = model(step)  # user line
-    print("step", step, out)  # after user line
-"""
 
 
 @pytest.mark.parametrize("just_my_code", [True, False])

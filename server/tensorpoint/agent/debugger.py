@@ -31,11 +31,23 @@ _wrapped: set[int] = set()
 def attached() -> bool:
     """Whether a debugger is connected to this process and has finished configuring."""
     db = _debugger()
-    return db is not None and bool(db.ready_to_run) and not db.pydb_disposed
+    return db is not None and db.ready_to_run and not db.pydb_disposed and db.is_attached()
 
 
-def prepare() -> None:
-    """Make pydevd answer promptly and carry our reasons. Harmless when called again."""
+def evaluating() -> bool:
+    """Whether this thread is suspended: what runs on it is an expression of the user's."""
+    db = _debugger()
+    info = None if db is None else db.set_additional_thread_info(threading.current_thread())
+    return bool(info is not None and info.is_in_wait_loop)
+
+
+def prepare(on_detach: Callable[[], None]) -> None:
+    """Make pydevd answer promptly and carry our reasons. Harmless when called again.
+
+    `on_detach` is called on pydevd's reader thread when the client goes away, also when it
+    vanishes: pydevd then resumes all threads but keeps its connection to debugpy's adapter, and a
+    later stop would wait for nobody.
+    """
     db = _debugger()
     if db is None or id(db) in _wrapped:
         return
@@ -47,6 +59,13 @@ def prepare() -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _wrap_suspend_notification(db)
     _wrap_filters(db)
+    on_disconnect = db.on_disconnect
+
+    def disconnect() -> None:
+        on_disconnect()
+        on_detach()
+
+    db.on_disconnect = disconnect
 
 
 def send_event(event: str, body: dict[str, Any]) -> None:

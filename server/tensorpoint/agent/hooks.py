@@ -15,6 +15,7 @@ from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from . import debugger
 from .modules import Call, Names, frame_of_call, running_calls
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class Hooks:
         """Take all hooks out again."""
         for handle in self._handles:
             handle.remove()
+            if hasattr(handle, "id"):  # torch leaves this entry behind
+                module = sys.modules["torch.nn.modules.module"]
+                module._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
         self._pair = None
         self._inside.clear()
@@ -87,11 +91,7 @@ class Hooks:
                 return
             try:
                 calls = threads.calls
-                if (
-                    calls
-                    and inside.get(id(module)) == id(calls[0].module)
-                    and not self.on_enter
-                ):
+                if calls and inside.get(id(module)) == id(calls[0].module) and not self.on_enter:
                     calls.append(Call(module, args))
                 else:
                     self._enter(module, args, calls)
@@ -146,6 +146,8 @@ class Hooks:
             self._names.learn(calls[0].module)
             return
         self._names.learn(call.module)
+        if debugger.evaluating():
+            return  # the user tries the model in the console: no step of the program's
         root, path = self._names.root_and_path(call.module)
         if root is call.module or not path:
             self._names.count_call(root)

@@ -93,11 +93,7 @@ class Call:
     def remembers(self, output: torch.Tensor) -> bool:
         """Whether `output` is what was last found finite, and unchanged since."""
         checked = self.checked
-        return (
-            checked is not None
-            and checked[0]() is output
-            and checked[1] == version_of(output)
-        )
+        return checked is not None and checked[0]() is output and checked[1] == version_of(output)
 
 
 class Names:

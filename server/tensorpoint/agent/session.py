@@ -32,7 +32,6 @@ EVENT = "tensorpoint"
 def start(plan: str) -> str:
     """Start the agent of this process (or find it running) with a plan; returns its greeting."""
     global _agent  # noqa: PLW0603 - one agent per process
-    debugger.prepare()
     if _agent is None:
         _agent = Agent()
     return _agent.sync(plan)
@@ -53,7 +52,7 @@ class Agent:
         self._plan = Plan(WIRE_VERSION)
         self._rules: dict[Tensorpoint, Rule] = {}
         self._names = Names()
-        stop = Stopper(self._names)
+        stop = self._stopper = Stopper(self._names)
         self._watches: tuple[Watch, ...] = (Nonfinite(self._names, stop),)
         self._layers = LayerBreakpoints(self._names, stop)
         self._hooks = Hooks(self._names, self._on_fault)
@@ -76,7 +75,7 @@ class Agent:
             version=message["version"],
             tensorpoints=tuple(Tensorpoint(**item) for item in message["tensorpoints"]),
         )
-        debugger.prepare()
+        debugger.prepare(self._on_detach)
         with self._lock:
             self._plan = plan
             self._apply()
@@ -88,6 +87,12 @@ class Agent:
                 "armed": len(plan.tensorpoints),
             }
         )
+
+    def _on_detach(self) -> None:
+        """Nobody is there to see a stop: watch nothing, until the next client sends a plan."""
+        with self._lock:
+            self._plan = Plan(WIRE_VERSION)
+            self._apply()
 
     def _on_torch(self) -> None:
         with self._lock:
@@ -147,6 +152,7 @@ class Agent:
     def _after_fork(self) -> None:
         """A forked child watches nothing until its own debug session sends it a plan."""
         self._lock = threading.RLock()
+        self._stopper.after_fork()
         self._hooks.remove()
         self._hooks.listeners = ()
         self._hooks.on_enter = ()

@@ -50,9 +50,14 @@ class Stopper:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._turn = threading.Lock()
+
+    def after_fork(self) -> None:
+        """A lock that another thread of the parent held would stay locked in the child."""
+        self._turn = threading.Lock()
 
     def __call__(self, rules: Sequence[Rule], event: Event) -> None:
-        if not debugger.attached():
+        if not debugger.attached() or debugger.evaluating():
             return
         frame = _stop_frame(event.entered)
         if frame is None:
@@ -66,15 +71,16 @@ class Stopper:
             "tensorpoint": asdict(stop),
         }
         ident = threading.get_ident()
-        outer = _current.get(ident)
-        _current[ident] = {"module": event.module, **event.values}
-        try:
-            debugger.suspend(frame, body)
-        finally:
-            if outer is None:
+        # pydevd announces the first of several threads that suspend at the same moment and
+        # resumes all with it: the others wait here for their turn.
+        with self._turn:
+            if not debugger.attached():  # the client may have left meanwhile
+                return
+            _current[ident] = {"module": event.module, **event.values}
+            try:
+                debugger.suspend(frame, body)
+            finally:
                 del _current[ident]
-            else:
-                _current[ident] = outer
 
     def _describe(self, rule: Rule, event: Event, frame: FrameType) -> Stop:
         path = self._names.path(event.module, event.entered)

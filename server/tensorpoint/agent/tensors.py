@@ -25,7 +25,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _MAX_TENSORS = 256
-#: Values of any kind that are looked at for tensors: an output may hold a list of a million numbers.
+#: Values of any kind that are looked at for tensors: there are outputs with a million numbers.
 _MAX_VALUES = 4096
 _MAX_DEPTH = 4
 #: Elements looked at in one go by the exact check, so that its temporaries stay small.

@@ -1,0 +1,209 @@
+"""The package loads into a program by file location or by its texts, and changes nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensorpoint
+from tensorpoint.wire import WIRE_VERSION
+
+PACKAGE = Path(tensorpoint.__file__).parent
+BOOTSTRAP = (PACKAGE / "agent" / "bootstrap.py").read_text(encoding="utf-8")
+PLAN = json.dumps(
+    {
+        "version": WIRE_VERSION,
+        "tensorpoints": [
+            {"id": 1, "kind": "condition", "condition": 'nonfinite("*") and step > 3', "module": ""}
+        ],
+    }
+)
+
+#: What the program does: it loads the agent twice, as an adapter would, and says what changed.
+PROGRAM = """
+import importlib, json, sys
+given = json.load(sys.stdin)
+path, before = list(sys.path), set(sys.modules)
+namespace = {"__name__": "_tensorpoint_bootstrap"}
+exec(compile(given["bootstrap"], "<bootstrap>", "exec"), namespace)
+boot = namespace["boot"]
+greetings = [json.loads(boot(given["folder"], given["plan"], given["sources"])) for _ in range(2)]
+try:
+    import tensorpoint
+    public = True
+except ImportError:
+    public = False
+for name in given["also"]:
+    importlib.import_module("_tensorpoint." + name)
+modules = {
+    name: getattr(module, "__file__", None)
+    for name, module in list(sys.modules.items()) if name not in before
+}
+print(json.dumps({
+    "greetings": greetings, "path": sys.path == path, "public": public, "modules": modules,
+}))
+"""
+
+
+@cache
+def pythons() -> dict[str, str | None]:
+    """Every CPython >= 3.10 to be found, by version; None where there is none of that version."""
+    candidates = [
+        *Path.home().glob(".pyenv/versions/*/bin/python"),
+        *(path for minor in range(10, 16) if (path := shutil.which(f"python3.{minor}"))),
+    ]
+    found: dict[str, str | None] = {f"3.{minor}": None for minor in range(10, 15)}
+    ask = "import platform; print(platform.python_implementation(), platform.python_version())"
+    for candidate in candidates:
+        try:
+            done = subprocess.run(
+                [candidate, "-S", "-I", "-c", ask], capture_output=True, text=True, timeout=30
+            )
+        except OSError:
+            continue
+        if match := re.fullmatch(r"CPython (3\.(\d+))\.\d+\S*\n", done.stdout):
+            if int(match[2]) >= 10:
+                found[match[1]] = str(candidate)
+    return found
+
+
+def sources() -> dict[str, str]:
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def booted(
+    folder: str | Path = PACKAGE,
+    texts: dict[str, str] | None = None,
+    python: str = sys.executable,
+    also: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    given = {
+        "bootstrap": BOOTSTRAP,
+        "folder": str(folder),
+        "plan": PLAN,
+        "sources": texts,
+        "also": also,
+    }
+    # -S: no site-packages, -I: neither environment nor folder of the script.
+    done = subprocess.run(
+        [python, "-S", "-I", "-B", "-c", PROGRAM],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+ROOMS = (
+    *(f"agent.{path.stem}" for path in (PACKAGE / "agent").glob("[a-z]*.py")),
+    *(f"agent.watches.{path.stem}" for path in (PACKAGE / "agent" / "watches").glob("[a-z]*.py")),
+    *(
+        f"{room}.{path.stem}"
+        for room in ("conditions", "wire")
+        for path in (PACKAGE / room).glob("[a-z]*.py")
+        if path.stem not in ("feasible", "codec", "plan")  # only our own processes load these
+    ),
+    "wire.plan",
+)
+
+
+def check(said: dict[str, Any]) -> None:
+    first, second = said["greetings"]
+    assert "error" not in first, first
+    assert first == second
+    assert first["armed"] == 1 and first["torch"] is None
+    assert said["path"] and not said["public"]
+    assert "_tensorpoint.agent.session" in said["modules"]
+
+
+@pytest.mark.parametrize("by", ["location", "texts"])
+def test_it_loads_under_a_private_name_and_leaves_the_path_alone(by: str) -> None:
+    if by == "location":
+        said = booted()
+    else:
+        said = booted("/not/there", sources())
+    check(said)
+    names = [name for name in said["modules"] if name.startswith("tensorpoint")]
+    assert names == []
+
+
+@pytest.mark.parametrize("by", ["location", "texts"])
+def test_its_files_are_known_by_their_place(by: str) -> None:
+    folder = str(PACKAGE) if by == "location" else "/not/there"
+    said = booted(folder, None if by == "location" else sources())
+    for name, file in said["modules"].items():
+        if name.startswith("_tensorpoint"):
+            assert file is not None and file.startswith(folder + "/"), name
+    assert said["modules"]["_tensorpoint.agent.stop"] == f"{folder}/agent/stop.py"
+
+
+@pytest.mark.parametrize("by", ["location", "texts"])
+def test_agent_conditions_and_wire_need_the_standard_library_only(by: str) -> None:
+    said = booted(
+        PACKAGE if by == "location" else "/not/there",
+        None if by == "location" else sources(),
+        also=ROOMS,
+    )
+    check(said)
+    tops = {name.partition(".")[0] for name in said["modules"]} - {"_tensorpoint"}
+    assert tops <= set(sys.stdlib_module_names)
+    assert {f"_tensorpoint.{room}" for room in ROOMS} <= set(said["modules"])
+
+
+def test_an_unreadable_folder_is_answered_so_that_the_texts_are_sent() -> None:
+    said = booted("/not/there")
+    assert said["greetings"] == [{"unreadable": True}] * 2
+    assert not any(name.startswith("_tensorpoint.") for name in said["modules"])
+
+
+def test_a_failure_is_an_answer_not_an_exception() -> None:
+    broken = {**sources(), "agent/session.py": "raise RuntimeError('ours')"}
+    said = booted("/not/there", broken)
+    assert said["greetings"][0] == {"error": "RuntimeError: ours"}
+    broken = {**sources(), "agent/session.py": "not python at all"}
+    assert "SyntaxError" in booted("/not/there", broken)["greetings"][0]["error"]
+
+
+def test_a_program_that_has_tensorpoint_itself_keeps_its_own_copy() -> None:
+    ask = """
+import json, sys
+import tensorpoint.agent.rules as own
+namespace = {"__name__": "bootstrap"}
+exec(compile(sys.argv[1], "<bootstrap>", "exec"), namespace)
+greeting = json.loads(namespace["boot"](sys.argv[2], sys.argv[3]))
+assert "error" not in greeting, greeting
+import _tensorpoint.agent.rules as private
+assert own is not private and own.__file__ == private.__file__
+"""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", ask, BOOTSTRAP, str(PACKAGE), PLAN],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_it_loads_on_every_python(version: str) -> None:
+    python = pythons().get(version)
+    if python is None:
+        pytest.skip(f"no CPython {version} on this machine")
+    check(booted(python=python, also=ROOMS))
+    check(booted("/not/there", sources(), python=python, also=ROOMS))

@@ -1,0 +1,174 @@
+"""The agent waits for torch without importing it, however the program imports it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tensorpoint.agent.imports import when_imported
+
+NAME = "a_module_to_wait_for"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on sys.path; the finders of this process are put back afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    finders = list(sys.meta_path)
+    importlib.invalidate_caches()
+    yield tmp_path
+    sys.meta_path[:] = finders
+    sys.modules.pop(NAME, None)
+
+
+class Acts:
+    def __init__(self) -> None:
+        self.modules: list[ModuleType | None] = []
+        self.threads: list[threading.Thread] = []
+        self.acted = threading.Event()
+
+    def __call__(self) -> None:
+        self.modules.append(sys.modules.get(NAME))
+        self.threads.append(threading.current_thread())
+        self.acted.set()
+
+
+def write(folder: Path, text: str = "x = 1") -> None:
+    (folder / f"{NAME}.py").write_text(text + "\n")
+    importlib.invalidate_caches()
+
+
+def test_it_acts_at_once_if_the_module_is_there(folder: Path) -> None:
+    write(folder)
+    module = importlib.import_module(NAME)
+    finders = list(sys.meta_path)
+    when_imported(NAME, act := Acts())
+    assert act.modules == [module] and sys.meta_path == finders
+
+
+def test_it_acts_once_after_the_import(folder: Path) -> None:
+    write(folder)
+    finders = list(sys.meta_path)
+    when_imported(NAME, act := Acts())
+    assert act.modules == []
+    module = importlib.import_module(NAME)
+    assert act.modules == [module] and module.x == 1
+    assert sys.meta_path == finders
+    importlib.reload(module)
+    assert len(act.modules) == 1
+
+
+def test_other_imports_are_left_alone(folder: Path) -> None:
+    (folder / "another_module.py").write_text("")
+    when_imported(NAME, act := Acts())
+    try:
+        importlib.import_module("another_module")
+    finally:
+        sys.modules.pop("another_module", None)
+    assert act.modules == []
+
+
+def test_the_program_may_first_ask_whether_the_module_is_installed(folder: Path) -> None:
+    write(folder)
+    when_imported(NAME, act := Acts())
+    assert importlib.util.find_spec(NAME) is not None
+    assert act.modules == []
+    importlib.import_module(NAME)
+    assert len(act.modules) == 1
+
+
+def test_it_waits_for_a_module_that_is_installed_later(folder: Path) -> None:
+    when_imported(NAME, act := Acts())
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(NAME)
+    assert importlib.util.find_spec(NAME) is None
+    write(folder)
+    importlib.import_module(NAME)
+    assert len(act.modules) == 1
+
+
+def test_a_failing_import_fails_as_without_us_and_the_next_one_counts(folder: Path) -> None:
+    write(folder, "raise RuntimeError('mine')")
+    when_imported(NAME, act := Acts())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="mine"):
+            importlib.import_module(NAME)
+    assert act.modules == [] and NAME not in sys.modules
+    write(folder, "x = 12345")
+    assert importlib.import_module(NAME).x == 12345
+    assert len(act.modules) == 1
+
+
+def test_the_module_keeps_its_loader_and_spec(folder: Path) -> None:
+    write(folder)
+    when_imported(NAME, Acts())
+    module = importlib.import_module(NAME)
+    assert module.__spec__ is not None and module.__spec__.origin == str(folder / f"{NAME}.py")
+    assert type(module.__loader__).__name__ == "SourceFileLoader"
+
+
+def importing(folder: Path, ending: str) -> tuple[threading.Thread, ModuleType]:
+    """A thread in the middle of importing the module; `go` lets it end."""
+    write(folder, f"import threading\nbegun.set()\ngo.wait(20)\n{ending}".replace(
+        "begun", f"threading.{NAME}[0]").replace("go.", f"threading.{NAME}[1]."))  # fmt: skip
+    events = (threading.Event(), threading.Event())
+    setattr(threading, NAME, events)
+
+    def load() -> None:
+        try:
+            importlib.import_module(NAME)
+        except RuntimeError:
+            pass
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    assert events[0].wait(20)
+    module = ModuleType("events")
+    module.go = events[1]  # type: ignore[attr-defined]
+    return thread, module
+
+
+def test_it_waits_for_an_import_on_another_thread(folder: Path) -> None:
+    thread, events = importing(folder, "x = 1")
+    when_imported(NAME, act := Acts())
+    assert not act.acted.wait(0.1)
+    events.go.set()
+    thread.join(20)
+    assert act.acted.wait(20)
+    assert act.modules == [sys.modules[NAME]]
+    assert act.threads[0].daemon
+
+
+def test_if_the_import_on_another_thread_fails_the_next_one_counts(folder: Path) -> None:
+    thread, events = importing(folder, "raise RuntimeError('mine')")
+    finders = list(sys.meta_path)
+    when_imported(NAME, act := Acts())
+    events.go.set()
+    thread.join(20)
+    waited = threading.Event()
+    for _ in range(1000):
+        if sys.meta_path != finders:
+            break
+        waited.wait(0.01)
+    assert act.modules == []
+    write(folder, "x = 123456")
+    importlib.import_module(NAME)
+    assert act.acted.wait(20) and len(act.modules) == 1
+
+
+def test_imported_on_two_threads_at_once_it_acts_once(folder: Path) -> None:
+    write(folder, "import time\ntime.sleep(0.05)")
+    when_imported(NAME, act := Acts())
+    threads = [threading.Thread(target=importlib.import_module, args=(NAME,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(act.modules) == 1

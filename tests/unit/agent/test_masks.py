@@ -1,0 +1,194 @@
+"""Which -inf are meant: masks and masked logits are, overflows and logarithms of zero are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tensorpoint.agent.masks import is_mask, is_masked_output
+from tests.unit.agent.armed import armed
+
+INF = float("inf")
+
+
+class User(nn.Module):
+    """A module of the user's own, in which anything may happen."""
+
+
+def causal(size: int) -> torch.Tensor:
+    return torch.full((size, size), -INF).triu(1)
+
+
+def scores(*, grad: bool = True) -> torch.Tensor:
+    return torch.arange(16.0).view(4, 4).requires_grad_(grad)
+
+
+BLOCKED = torch.ones(4, 4, dtype=torch.bool).triu(1)
+
+MASKED = {
+    "masked_fill": lambda x: x.masked_fill(BLOCKED, -INF),
+    "masked_fill_": lambda x: (x * 1).masked_fill_(BLOCKED, -INF),
+    "where": lambda x: torch.where(BLOCKED, -INF, x),
+    "added mask": lambda x: x + causal(4),
+    "added mask, scaled": lambda x: (x * 0.5 + causal(4)) / 2,
+    "index assignment": lambda x: _assigned(x * 1),
+    "index_fill": lambda x: x.index_fill(1, torch.tensor([1]), -INF),
+    "scatter": lambda x: x.scatter(1, torch.tensor([[1]] * 4), -INF),
+    "slice copied": lambda x: _copied(x * 1),
+    "padding": lambda x: nn.functional.pad(x, (0, 2), value=-INF),
+    "reshaped": lambda x: x.masked_fill(BLOCKED, -INF).view(2, 8).t().unsqueeze(0),
+    "concatenated": lambda x: torch.cat([x, x.masked_fill(BLOCKED, -INF)]),
+    "repeated": lambda x: x.masked_fill(BLOCKED, -INF).repeat(2, 1),
+    "converted": lambda x: x.masked_fill(BLOCKED, -INF).to(torch.bfloat16),
+}
+
+COMPUTED = {
+    "log of zero": lambda x: torch.log(x),
+    "log of zero, moved": lambda x: torch.log(x).view(2, 8).t() * 2,
+    "linear overflow": lambda x: nn.functional.linear(x, torch.full((4, 4), -3e38)),
+    "exp": lambda x: -torch.exp(x * 50),
+}
+
+
+def _assigned(x: Any) -> Any:
+    x[BLOCKED] = -INF
+    return x
+
+
+def _copied(x: Any) -> Any:
+    x[:, 1] = -INF
+    return x
+
+
+def only_neginf(x: torch.Tensor) -> bool:
+    return bool(torch.isneginf(x).any()) and not bool((torch.isnan(x) | torch.isposinf(x)).any())
+
+
+@pytest.mark.parametrize("how", MASKED)
+def test_masked_scores_are_masked_however_it_is_written(how: str) -> None:
+    made = MASKED[how](scores())
+    assert only_neginf(made)
+    assert is_mask(made, "hidden", nn.Linear(4, 4)) is True
+    assert is_masked_output(made, User())
+
+
+@pytest.mark.parametrize("how", COMPUTED)
+def test_an_infinity_that_was_computed_is_no_mask(how: str) -> None:
+    made = COMPUTED[how](scores())
+    assert only_neginf(made)
+    assert is_mask(made, "hidden", nn.Linear(4, 4)) is False
+    assert not is_masked_output(made, User())
+
+
+@pytest.mark.parametrize("how", [*MASKED, *COMPUTED])
+def test_without_a_gradient_a_neginf_of_unknown_origin_passes_for_a_mask(how: str) -> None:
+    with torch.no_grad():
+        made = {**MASKED, **COMPUTED}[how](scores(grad=False))
+    assert is_mask(made, "hidden", nn.Linear(4, 4)) is None
+    assert is_masked_output(made, User())
+
+
+@pytest.mark.parametrize(
+    "name", ["attn_mask", "mask", "attention_mask", "bias", "batch['src_mask']"]
+)
+def test_a_name_says_mask(name: str) -> None:
+    computed = COMPUTED["log of zero"](scores())
+    assert is_mask(computed, name, nn.Linear(4, 4)) is True
+    assert is_mask(computed, "mask.hidden", nn.Linear(4, 4)) is False
+
+
+def test_zeros_and_neginf_are_a_mask_whoever_made_them() -> None:
+    assert is_mask(causal(4), "hidden", nn.Linear(4, 4)) is True
+    assert is_masked_output(causal(4), nn.Linear(4, 4))
+    assert is_mask(torch.log(causal(4).exp().requires_grad_()), "x", nn.Linear(4, 4)) is True
+
+
+@pytest.mark.parametrize("values", [[-INF], [-INF, 1.0], [-INF, -INF, -INF]])
+def test_too_few_numbers_show_no_mask(values: list[float]) -> None:
+    made = torch.log(torch.tensor(values).exp().requires_grad_())
+    assert is_mask(made, "x", nn.Linear(1, 1)) is False
+
+
+@pytest.mark.parametrize("consumer", [nn.Softmax(-1), nn.LogSoftmax(-1), nn.Softmax2d()])
+def test_a_softmax_is_made_for_masked_scores(consumer: nn.Module) -> None:
+    assert is_mask(COMPUTED["log of zero"](scores()), "input", consumer) is True
+
+
+@pytest.mark.parametrize("module", [nn.Linear(4, 4), nn.LogSoftmax(-1), nn.LayerNorm(4)])
+def test_a_torch_layer_never_masks(module: nn.Module) -> None:
+    made = torch.where(BLOCKED, -INF, scores(grad=False))
+    assert not is_masked_output(made, module)
+
+
+def test_a_half_next_to_its_limit_has_overflowed() -> None:
+    half = torch.tensor([-6e4, 5e4, -INF, 1.0]).half()
+    assert not is_masked_output(half, User())
+    assert is_masked_output(half.float(), User())
+    assert is_masked_output(torch.tensor([-6.0, 5.0, -INF, 1.0]).half(), User())
+
+
+def test_no_mode_sees_the_question() -> None:
+    class Every(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    seen: list[Any] = []
+    made, user = MASKED["masked_fill"](scores()), User()
+    with Every():
+        said = is_mask(made, "x", user), is_masked_output(made, user)
+    assert said == (True, True) and seen == []
+
+
+# In a model --------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Receives a mask, adds it somewhere, and may return the scores."""
+
+    def __init__(self, how: Any, *, weights: bool) -> None:
+        super().__init__()
+        self.how, self.weights = how, weights
+        self.query, self.value = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.softmax = nn.Softmax(-1)
+
+    def forward(self, x: Any, additive: Any = None) -> Any:
+        made = self.how(self.query(x))
+        if additive is not None:
+            made = made + additive
+        return (self.softmax(made) @ self.value(x), made if self.weights else None)
+
+
+@pytest.mark.parametrize("weights", [True, False], ids=["returns scores", "keeps scores"])
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("how", ["masked_fill", "where", "added mask", "index assignment"])
+def test_a_masked_model_does_not_stop(how: str, grad: bool, weights: bool) -> None:
+    model = nn.Sequential(Attention(MASKED[how], weights=weights))
+    with armed() as agent, torch.set_grad_enabled(grad):
+        model(torch.randn(4, 4))
+    assert agent.stops == []
+
+
+@pytest.mark.parametrize("keyword", [True, False], ids=["keyword", "positional"])
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+def test_a_mask_as_an_argument_of_the_root_is_no_bad_batch(grad: bool, keyword: bool) -> None:
+    model, x = Attention(lambda x: x, weights=True), torch.randn(4, 4)
+    with armed() as agent, torch.set_grad_enabled(grad):
+        model(x, additive=causal(4)) if keyword else model(x, causal(4))
+    assert agent.stops == []
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+def test_a_fully_masked_row_stops_at_the_softmax(grad: bool) -> None:
+    def whole_row(x: Any) -> Any:
+        return x.masked_fill(torch.tensor([[True], [False], [False], [False]]), -INF)
+
+    model = nn.Sequential(Attention(whole_row, weights=True))
+    with armed() as agent, torch.set_grad_enabled(grad):
+        model(torch.randn(4, 4))
+    assert agent.stops == [("nonfinite.forward", "0.softmax", 0)]
