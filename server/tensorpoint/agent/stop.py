@@ -56,12 +56,13 @@ class Stopper:
         """A lock that another thread of the parent held would stay locked in the child."""
         self._turn = threading.Lock()
 
-    def __call__(self, rules: Sequence[Rule], event: Event) -> None:
+    def __call__(self, rules: Sequence[Rule], event: Event) -> bool:
+        """Stop at `event` for `rules` until resumed; False if there is nobody to see it."""
         if not debugger.attached() or debugger.evaluating():
-            return
+            return False
         frame = _stop_frame(event.entered)
         if frame is None:
-            return
+            return False
         stop = self._describe(rules[0], event, frame)
         body = {
             "reason": _REASONS.get(event.name, "exception"),
@@ -75,12 +76,13 @@ class Stopper:
         # resumes all with it: the others wait here for their turn.
         with self._turn:
             if not debugger.attached():  # the client may have left meanwhile
-                return
+                return False
             _current[ident] = {"module": event.module, **event.values}
             try:
                 debugger.suspend(frame, body)
             finally:
                 del _current[ident]
+        return True
 
     def _describe(self, rule: Rule, event: Event, frame: FrameType) -> Stop:
         path = self._names.path(event.module, event.entered)

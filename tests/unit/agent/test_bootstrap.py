@@ -66,7 +66,11 @@ def pythons() -> dict[str, str | None]:
     for candidate in candidates:
         try:
             done = subprocess.run(
-                [candidate, "-S", "-I", "-c", ask], capture_output=True, text=True, timeout=30
+                [candidate, "-S", "-I", "-c", ask],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=30,
             )
         except OSError:
             continue
@@ -99,6 +103,7 @@ def booted(
     # -S: no site-packages, -I: neither environment nor folder of the script.
     done = subprocess.run(
         [python, "-S", "-I", "-B", "-c", PROGRAM],
+        check=False,
         input=json.dumps(given),
         capture_output=True,
         text=True,
@@ -133,10 +138,7 @@ def check(said: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("by", ["location", "texts"])
 def test_it_loads_under_a_private_name_and_leaves_the_path_alone(by: str) -> None:
-    if by == "location":
-        said = booted()
-    else:
-        said = booted("/not/there", sources())
+    said = booted() if by == "location" else booted("/not/there", sources())
     check(said)
     names = [name for name in said["modules"] if name.startswith("tensorpoint")]
     assert names == []
@@ -192,6 +194,7 @@ assert own is not private and own.__file__ == private.__file__
 """
     done = subprocess.run(
         [sys.executable, "-B", "-c", ask, BOOTSTRAP, str(PACKAGE), PLAN],
+        check=False,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         text=True,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.optim.optimizer as torch_optimizer
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.optim import optimizer as torch_optimizer
 
 from tensorpoint.agent.modules import Call
 from tests.unit.agent.armed import Armed, armed, layer, rule

@@ -46,7 +46,7 @@ MASKED = {
 }
 
 COMPUTED = {
-    "log of zero": lambda x: torch.log(x),
+    "log of zero": torch.log,
     "log of zero, moved": lambda x: torch.log(x).view(2, 8).t() * 2,
     "linear overflow": lambda x: nn.functional.linear(x, torch.full((4, 4), -3e38)),
     "exp": lambda x: -torch.exp(x * 50),

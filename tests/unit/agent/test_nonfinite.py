@@ -67,7 +67,7 @@ def test_the_producer_is_named_not_those_that_pass_it_on(value: float) -> None:
     def overflows(self: Any, x: Any) -> Any:
         return x * value
 
-    model = nn.Sequential(
+    model: Any = nn.Sequential(
         nn.Linear(2, 2),
         nn.Sequential(nn.ReLU6(), Does(overflows), nn.Linear(2, 2)),
         nn.Linear(2, 2),
@@ -211,7 +211,7 @@ def test_a_loss_module_after_a_bad_model_is_not_a_bad_batch() -> None:
 
 
 def test_a_spoilt_parameter_is_blamed_on_its_owner_once() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
+    model: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
     with torch.no_grad():
         model[1][0].weight[0, 1] = NAN
     agent = ran(model, steps=3)
@@ -221,14 +221,14 @@ def test_a_spoilt_parameter_is_blamed_on_its_owner_once() -> None:
 
 
 def test_a_spoilt_buffer_is_called_a_buffer() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(2)).eval()
-    model[0].running_mean[0] = NAN  # type: ignore[index]
+    model: Any = nn.Sequential(nn.BatchNorm1d(2)).eval()
+    model[0].running_mean[0] = NAN
     agent = ran(model)
     assert agent.places == ["0"] and "buffer running_mean" in agent.event.headline
 
 
 def test_a_parameter_spoilt_again_after_a_repair_stops_again() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
+    model: Any = nn.Sequential(nn.Linear(2, 2))
     with armed() as agent, torch.no_grad():
         for spoilt in (True, True, False, True):
             model[0].weight.fill_(NAN if spoilt else 1.0)
@@ -279,7 +279,7 @@ def test_masked_logits_returned_by_the_root_pass(grad: bool) -> None:
 # Conditions --------------------------------------------------------------------------------------
 
 
-def chain(**at: Any) -> nn.Sequential:
+def chain(**at: Any) -> Any:
     return nn.Sequential(
         nn.Linear(2, 2), nn.Sequential(nn.ReLU6(), Makes(**at), nn.Linear(2, 2)), nn.Linear(2, 2)
     )
@@ -375,7 +375,7 @@ class EveryFunction(torch.overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def block() -> nn.Sequential:
+def block() -> Any:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(2, 8),
@@ -547,13 +547,15 @@ def test_jit_trace_records_the_same_graph(strict: None) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
 
     def graph() -> str:
-        graph = str(torch.jit.trace(model, (X,)).inlined_graph)
+        traced: Any = torch.jit.trace(model, (X,))
+        graph = str(traced.inlined_graph)
         return re.sub(r"___torch_mangle_\d+\.", "", graph)  # a number per trace
 
     plain = graph()
     with armed() as agent:
         assert graph() == plain
-        torch.jit.trace(model, (X,))(X * NAN)
+        traced: Any = torch.jit.trace(model, (X,))
+        traced(X * NAN)
     assert agent.places[:1] == [""] and agent.calls[0][1].name == "nonfinite.input"
 
 
@@ -601,10 +603,12 @@ def test_export_records_the_same_graph(strict: None, strictly: bool) -> None:
 
 
 def test_compile_with_fullgraph_works_and_is_watched_at_its_boundary(strict: None) -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Does(lambda self, x: torch.log(x - 1))))
+    model: Any = nn.Sequential(
+        nn.Linear(2, 2), nn.Sequential(Does(lambda self, x: torch.log(x - 1)))
+    )
     with torch.no_grad():
         model[0].weight.fill_(1)
-        model[0].bias.fill_(-10)  # type: ignore[union-attr]
+        model[0].bias.fill_(-10)
     with armed() as agent:
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         compiled(X * 100)

@@ -226,7 +226,7 @@ def test_the_first_index_follows_the_shape_not_the_memory() -> None:
 
 def test_the_first_index_of_a_complex_tensor_is_its_own() -> None:
     values = torch.ones(2, 3, dtype=torch.complex64)
-    values[1, 2] = complex(0, NAN)
+    values[1, 2] = torch.tensor(complex(0, NAN))
     assert summarise(values, "x").first_index == (1, 2)
 
 
@@ -333,7 +333,7 @@ def test_nothing_is_looked_at_while_torch_jit_traces() -> None:
         assert not has_nonfinite(x) and not surely_finite(x)
         return x + 1
 
-    traced = torch.jit.trace(look, (bad(3),), check_trace=False)
+    traced: Any = torch.jit.trace(look, (bad(3),), check_trace=False)
     assert "sum" not in str(traced.graph)
 
 

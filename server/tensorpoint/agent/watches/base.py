@@ -34,8 +34,9 @@ class Event:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-#: Called by a watch when rules fire: suspends the thread until the user resumes.
-Stop = Callable[[Sequence[Rule], Event], None]
+#: Called by a watch when rules fire: suspends the thread until the user resumes. False if nothing
+#: was shown, since no client is attached.
+Stop = Callable[[Sequence[Rule], Event], bool]
 
 
 class Watch(Protocol):

@@ -75,9 +75,7 @@ class Nonfinite:
             tensor=bad,
             values={"inputs": call.args, "keyword_inputs": keywords_of(call)},
         )
-        fired = self._observe(self._rules, call, [call], place, "input", event)
-        if fired:
-            self._stop(fired, event)
+        self._tell(self._rules, call, [call], place, "input", event)
 
     # The forward pass --------------------------------------------------------------------------
 
@@ -181,9 +179,7 @@ class Nonfinite:
             values=values,
         )
         place = (id(producer.module), "forward")
-        fired = self._observe(rules, producer, around, place, "forward", event)
-        if fired:
-            self._stop(fired, event)
+        self._tell(rules, producer, around, place, "forward", event)
 
     def _report_parameter(
         self,
@@ -206,13 +202,11 @@ class Nonfinite:
             values={"inputs": consumer.args, "keyword_inputs": keywords_of(consumer)},
         )
         place = (id(owner), "state")
-        fired = self._observe(rules, consumer, around, place, "input", event, path)
-        if fired:
-            self._stop(fired, event)
+        self._tell(rules, consumer, around, place, "input", event, path)
 
     # Rules -------------------------------------------------------------------------------------
 
-    def _observe(
+    def _tell(
         self,
         rules: Sequence[Rule],
         call: Call,
@@ -221,8 +215,8 @@ class Nonfinite:
         phase: str,
         event: Event,
         path: str | None = None,
-    ) -> list[Rule]:
-        """Tell the rules about `event`; returns those that turned true with it.
+    ) -> None:
+        """Tell the rules about `event`, and stop for those that turn true with it.
 
         A rule that looks at this module has its explanation: the calls around it, whose outputs
         carry the same value, are no news to it. One that looks only at a module further out is
@@ -240,7 +234,13 @@ class Nonfinite:
                 fired.append(rule)
             for surrounding in around:
                 _explain(rule, surrounding)
-        return fired
+        if fired:
+            self._stop_at(place, fired, event)
+
+    def _stop_at(self, place: tuple[int, str], fired: list[Rule], event: Event) -> None:
+        if not self._stop(fired, event):  # nobody is there (yet) to see it
+            for rule in fired:
+                rule.true_at.discard(place)
 
     def _rearm(self, rule: Rule, call: Call) -> None:
         if _is_explained(rule, call):
@@ -255,7 +255,8 @@ class Nonfinite:
         if _is_explained(rule, call) or not rule.looks_at(path):
             return
         values = self._values(call.module, Sample(False, self._names.step(call.module)))
-        if rule.observe((id(call.module), "forward"), values, "forward"):
+        place = (id(call.module), "forward")
+        if rule.observe(place, values, "forward"):
             event = Event(
                 name="nonfinite.forward",
                 module=call.module,
@@ -265,7 +266,7 @@ class Nonfinite:
                 value=0,
                 values={"inputs": call.args, "keyword_inputs": call.kwargs},
             )
-            self._stop([rule], event)
+            self._stop_at(place, [rule], event)
 
     def _values(self, module: Module, seen: Sample) -> dict[str, Sample]:
         return {"nonfinite": seen, **self._names.counters(module)}
