@@ -134,6 +134,21 @@ def test_grandchildren_stop(write: Write) -> None:
         assert session.exit_code() == 0
 
 
+def test_a_program_that_replaces_itself_stops_in_the_new_one(write: Write) -> None:
+    write(LAYERS, "child.py")
+    program = write(
+        SUBPROCESS.replace("subprocess.run(child)", "__import__('os').execv(child[0], child)")
+    )
+    with Session() as session:
+        session.launch(program, **STUBBED)
+        with session.child(functions=STOP_AT_B) as child:
+            stopped = child.stopped()
+            assert child.top(stopped)[0] == "child.py"
+            child.resume(stopped)
+            child.expect("terminated")
+        session.expect("terminated")
+
+
 def test_children_are_left_alone_with_sub_process_off(program: Path) -> None:
     with Session() as session:
         session.launch(program, subProcess=False, functions=[{"name": "layer:b"}], **STUBBED)

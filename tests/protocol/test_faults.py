@@ -142,6 +142,32 @@ def test_a_killed_program_ends_the_session(write: Write, at_a_stop: bool) -> Non
         session.expect_no_process()
 
 
+def test_a_program_that_hangs_can_be_ended(write: Write) -> None:
+    program = write(LAYERS_FOREVER)
+    with Session() as session:
+        running(session, str(program))
+        os.kill(session.expect_process(), signal.SIGSTOP)
+        session.send("setFunctionBreakpoints", breakpoints=STOP_AT_B)
+        session.request("disconnect", terminateDebuggee=True)
+        session.wait_closed(20)
+        session.expect_no_process()
+
+
+def test_a_program_that_hangs_while_it_is_configured_can_be_ended(write: Write) -> None:
+    program = write(LAYERS_FOREVER)
+    with Session() as session:
+        session.start("launch", program=str(program), console="internalConsole", **STUBBED)
+        pids = [pid for pid, text in session.processes().items() if str(program) in text]
+        for pid in pids:
+            if "launcher" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]:
+                os.kill(pid, signal.SIGSTOP)
+        session.send("setFunctionBreakpoints", breakpoints=STOP_AT_B)
+        session.send("configurationDone")
+        session.answer(session.send("disconnect", terminateDebuggee=True), 30)
+        session.wait_closed(20)
+        session.expect_no_process()
+
+
 def test_a_program_that_kills_itself_at_once_ends_the_session() -> None:
     with Session() as session:
         session.launch(code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)")

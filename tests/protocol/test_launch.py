@@ -43,7 +43,7 @@ def told(session: Session, path: Path, **arguments: Any) -> Message:
 
 @pytest.mark.parametrize("kind", ["program", "module", "code"])
 def test_program_module_and_code_stop(write: Write, kind: str) -> None:
-    program = write(LAYERS, "somewhere/net.py")
+    program = write(LAYERS, "söme where/net.py")
     arguments: Message = {
         "program": {"program": str(program)},
         "module": {"module": "net", "cwd": str(program.parent)},
@@ -59,6 +59,23 @@ def test_program_module_and_code_stop(write: Write, kind: str) -> None:
             assert frame["source"]["path"] == str(program)
             stopped = session.step("next", stopped)
             assert session.frames(stopped)[0]["line"] == line_of(program, "# after b")
+        session.resume(stopped)
+        assert session.exit_code() == 0
+
+
+def test_a_client_that_does_not_wait_for_answers_is_served(write: Write) -> None:
+    program = write(LAYERS)
+    with Session() as session:
+        session.send("initialize", adapterID="eager")
+        session.send("setFunctionBreakpoints", breakpoints=[{"name": "layer:a"}])
+        number = session.send("launch", program=str(program), console="internalConsole", **STUBBED)
+        session.send("setFunctionBreakpoints", breakpoints=STOP_AT_B)
+        session.send("threads")
+        session.expect("initialized")
+        session.request("configurationDone")
+        assert session.answer(number)["success"]
+        stopped = session.stopped()
+        assert stopped["tensorpoint"]["condition"] == "layer:b if step == 1"
         session.resume(stopped)
         assert session.exit_code() == 0
 

@@ -22,14 +22,7 @@ _CHUNK = 1 << 16
 
 def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | None) -> int:
     """Run the adapter until its clients are gone; returns the exit status."""
-    if log_dir is not None:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        logging.basicConfig(
-            filename=log_dir / f"tensorpoint.dap-{os.getpid()}.log",
-            level=logging.DEBUG,
-            format="%(asctime)s %(name)s %(levelname)s %(message)s",
-        )
-        logging.getLogger("asyncio").setLevel(logging.INFO)
+    log_dir = _start_log(log_dir) if log_dir is not None else None
     if listen is None:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve_stdio(log_dir))
@@ -51,6 +44,23 @@ def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | No
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _start_log(folder: Path) -> Path | None:
+    """Log into `folder`; None if that can't be done, which is no reason not to debug."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(
+            filename=folder / f"tensorpoint.dap-{os.getpid()}.log",
+            level=logging.DEBUG,
+            format="%(asctime)s %(name)s %(levelname)s %(message)s",
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        print(f"tensorpoint dap: no logs: {folder}: {reason}", file=sys.stderr, flush=True)
+        return None
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+    return folder
 
 
 def _is_loopback(host: str) -> bool:

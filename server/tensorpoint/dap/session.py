@@ -55,6 +55,9 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "disconn
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
+#: How long debugpy has for a disconnect, and for one that lets a launched program end by itself.
+_DISCONNECT_SECONDS = 8.0
+_EXIT_BY_ITSELF_SECONDS = 40.0
 #: How long what listens at an address to attach to has for its first answer.
 _HELLO_SECONDS = 10.0
 
@@ -363,9 +366,12 @@ class Session:
 
     async def _boot_agent(self, initialized: Message) -> None:
         if self._agent_wanted:
+            plan = self._tensorpoints.plan()
             try:
-                await boot(self._debugpy, self._tensorpoints.plan())
+                await boot(self._debugpy, plan)
                 self._agent_running = True
+                if self._tensorpoints.plan() != plan:  # an eager client did not wait
+                    self._sync_plan()
             except AgentError as error:
                 self._client.output(
                     f"Tensorpoint: the agent could not be started in the program ({error}); "
@@ -379,6 +385,10 @@ class Session:
         self._client.send(initialized)
 
     async def _on_configuration_done(self, message: Message) -> None:
+        # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
+        self._spawn(self._carry_out(message, self._finish_configuration(message)))
+
+    async def _finish_configuration(self, message: Message) -> None:
         if self._syncing is not None:
             await self._syncing
         self._pass_on(message)
@@ -576,6 +586,11 @@ class Session:
                 _log.info("not disarmed before the disconnect: %s", error)
         self._terminated = True
         self._pass_on(message, then=self._over.set)
+        # debugpy's adapter answers nothing while it waits for a program that hangs.
+        patient = message["arguments"].get("terminateDebuggee") is False
+        asyncio.get_running_loop().call_later(
+            _EXIT_BY_ITSELF_SECONDS if patient else _DISCONNECT_SECONDS, self._over.set
+        )
 
 
 def _is_request(message: Message) -> bool:

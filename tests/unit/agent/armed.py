@@ -28,6 +28,8 @@ class Armed:
 
     def __init__(self) -> None:
         self.names = Names()
+        #: Whether somebody sees the stops.
+        self.attached = True
         self.faults: list[tuple[Any, Exception]] = []
         self.calls: list[tuple[list[int], Event]] = []
         #: (event, path of the module, step) of each stop.
@@ -36,10 +38,11 @@ class Armed:
         self.layers = LayerBreakpoints(self.names, self.stop)
         self.hooks = Hooks(self.names, self.fault)
 
-    def stop(self, rules: Sequence[Rule], event: Event) -> None:
+    def stop(self, rules: Sequence[Rule], event: Event) -> bool:
         self.calls.append(([rule.id for rule in rules], event))
         path = self.names.path(event.module, event.entered)
         self.stops.append((event.name, path, self.names.step(event.module)))
+        return self.attached
 
     def fault(self, culprit: Any, error: Exception) -> None:
         self.faults.append((culprit, error))

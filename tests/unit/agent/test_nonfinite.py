@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -239,7 +239,7 @@ def test_a_parameter_spoilt_again_after_a_repair_stops_again() -> None:
 def test_a_spoilt_parameter_that_reaches_no_output_does_not_stop() -> None:
     unused = Does(lambda self, x: x + 1, child=nn.Linear(2, 2))
     with torch.no_grad():
-        unused.get_submodule("child").weight.fill_(NAN)
+        nn.init.constant_(cast("nn.Linear", unused.get_submodule("child")).weight, NAN)
     assert ran(nn.Sequential(unused)).stops == []
 
 
@@ -320,6 +320,14 @@ def test_a_step_condition_stops_at_that_step() -> None:
 def test_it_fires_when_it_turns_true_and_again_only_after_being_false() -> None:
     agent = ran(chain(at={1, 2, 3, 5, 6}), steps=8)
     assert [step for _, _, step in agent.stops] == [1, 5]
+
+
+def test_what_nobody_was_there_to_see_fires_again() -> None:
+    model = chain()
+    with armed() as agent:
+        for agent.attached in (False, False, True, True):
+            model(X)
+    assert [step for _, _, step in agent.stops] == [0, 1, 2]
 
 
 def test_not_is_true_where_the_output_is_finite() -> None:
