@@ -4,6 +4,7 @@
 #   PYTHON   interpreter with tensorpoint and what the tests need (default: python)
 #   ADAPTER  command of the adapter; empty for debugpy's own (default: tensorpoint dap)
 #   WORKERS  tests at a time (default: 3)
+#   TESTS    files or tests, as named in the checkout (default: tests/debugpy/test_*.py)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,4 +17,4 @@ cd "$checkout"
 export DEBUGPY_TEST=1 PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1
 # addopts: the checkout's own would start eight workers.
 exec "$python" -X frozen_modules=off -m pytest -p tensorpoint_parity --adapter "$adapter" \
-    -o addopts= -p no:cacheprovider -n "${WORKERS:-3}" "$@"
+    -o addopts= -p no:cacheprovider -n "${WORKERS:-3}" "$@" ${TESTS:-tests/debugpy/test_*.py}

@@ -148,7 +148,7 @@ def test_a_program_that_hangs_can_be_ended(write: Write) -> None:
         running(session, str(program))
         os.kill(session.expect_process(), signal.SIGSTOP)
         session.send("setFunctionBreakpoints", breakpoints=STOP_AT_B)
-        session.request("disconnect", terminateDebuggee=True)
+        session.answer(session.send("disconnect", terminateDebuggee=True), 30)
         session.wait_closed(20)
         session.expect_no_process()
 

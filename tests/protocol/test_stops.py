@@ -407,3 +407,20 @@ def test_next_from_the_last_line_of_library_code_comes_out_in_the_users_code(
         assert session.top(stopped) == ("program.py", line_of(program, "# after user line"))
         session.resume(stopped)
         assert session.exit_code() == 0
+
+
+def test_an_evaluation_never_stops(write: Write) -> None:
+    program = write(LAYERS_FOREVER)
+    model = "__import__('sys').modules['__main__'].net(5)"
+    with Session() as session:
+        stopped = at_b(session, program)
+        session.request("setFunctionBreakpoints", breakpoints=[{"name": "layer:*"}])
+        assert session.evaluate("net(5)", stopped) == "7"  # by the thread that stands there
+        assert session.console(model) == "7"  # by a thread of debugpy's
+        session.request("setFunctionBreakpoints", breakpoints=[])
+        session.resume(stopped)
+        session.console("tp on layer:b if step > 1000000")
+        assert session.console(model) == "7"
+        assert len(session.seen("stopped")) == 1
+        program.with_suffix(".end").touch()
+        assert session.exit_code() == 0

@@ -64,6 +64,7 @@ class Hooks:
             optimizer.register_optimizer_step_post_hook(self._after_optimizer_step),
             _watch_compiled_calls(module.Module, lambda: None if is_compiling() else self._pair),
             _keep_quiet_about(module, before, after),
+            _step_aside_for_export(torch.export, module, lambda: self._pair or ()),
         ]
 
     def remove(self) -> None:
@@ -226,6 +227,32 @@ def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
         )
 
     return _Replaced(module, "_has_any_global_hook", has_any_global_hook)
+
+
+def _step_aside_for_export(
+    export_module: Any, module: Any, ours: Callable[[], tuple[Any, ...]]
+) -> _Replaced:
+    """Take our hooks out while `torch.export.export` runs: it refuses any global module hook."""
+    original = export_module.export
+
+    @wraps(original)
+    def export(*args: Any, **kwargs: Any) -> Any:
+        aside = [
+            (hooks, number, hook)
+            for hooks in (module._global_forward_pre_hooks, module._global_forward_hooks)
+            for number, hook in hooks.items()
+            if hook in ours()
+        ]
+        for hooks, number, _ in aside:
+            del hooks[number]
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for hooks, number, hook in aside:
+                if hook in ours():  # not removed for good meanwhile
+                    hooks[number] = hook
+
+    return _Replaced(export_module, "export", export)
 
 
 def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) -> _Replaced:

@@ -594,12 +594,7 @@ def test_make_fx_records_the_same_graph(strict: None) -> None:
             assert make_fx(model, tracing_mode=mode)(X).code == plain
 
 
-STRICT_EXPORT = pytest.param(
-    True, marks=pytest.mark.xfail(reason="torch refuses this beside any global module hook")
-)
-
-
-@pytest.mark.parametrize("strictly", [STRICT_EXPORT, False])
+@pytest.mark.parametrize("strictly", [True, False])
 def test_export_records_the_same_graph(strict: None, strictly: bool) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     plain = torch.export.export(model, (X,), strict=strictly).graph_module.code
