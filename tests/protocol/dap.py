@@ -352,7 +352,7 @@ class Session:
             return message["event"] == event and all(body.get(k) == v for k, v in fields.items())
 
         def over() -> bool:
-            return event == "stopped" and any(e["event"] == "terminated" for e in self._events)
+            return event == "stopped" and any(map(_ends_hope, self._events))
 
         def found() -> int | None:
             return next(
@@ -362,7 +362,7 @@ class Session:
         what = f"event {event} {fields or ''}"
         self._until(lambda: found() is not None or over(), what, timeout)
         position = found()
-        assert position is not None, f"the program ended before {what}\n{self.story()}"
+        assert position is not None, f"{what} won't come any more\n{self.story()}"
         self._seen = position + 1
         return self._events[position].get("body") or {}
 
@@ -483,6 +483,19 @@ class Session:
         frame = self.frames(stopped)[0]
         return os.path.basename(frame["source"]["path"]), frame["line"]
 
+    def places(self, stopped: Message) -> list[tuple[str, int]]:
+        """(file name, line) of each frame that is listed."""
+        return [
+            (os.path.basename(frame["source"]["path"]), frame["line"])
+            for frame in self.frames(stopped)
+        ]
+
+    def scopes(self, stopped: Message) -> dict[str, int]:
+        """Names and references of the top frame's scopes."""
+        frame = self.frames(stopped)[0]["id"]
+        scopes = self.request("scopes", frameId=frame)["scopes"]
+        return {scope["name"]: scope["variablesReference"] for scope in scopes}
+
     def evaluate(self, expression: str, stopped: Message, context: str = "repl") -> str:
         frame = self.frames(stopped)[0]["id"]
         return self.request("evaluate", expression=expression, frameId=frame, context=context)[
@@ -517,26 +530,50 @@ class Session:
         return self.seen("process")[0]["systemProcessId"]
 
     def child(
-        self, timeout: float = DEADLINE, through: list[str] | None = None, **configure: Any
+        self,
+        timeout: float = DEADLINE,
+        through: list[str] | tuple[str, int] | None = None,
+        **configure: Any,
     ) -> Session:
         """The session for the next child process, attached and configured.
 
-        Over the address in the configuration, or by `through`, an adapter that is told of it.
+        Over the address in the configuration, or by an adapter that is told of it: `through` is
+        the command of one, or the address of one that listens.
         """
         try:
             configuration = self.children.get(timeout=timeout)
         except queue.Empty:
             raise AssertionError(f"no child came in {timeout:.0f} s\n{self.story()}") from None
         connect = configuration["connect"]
-        if through is None:
-            address = (connect["host"], connect["port"])
-            session = Session(address, client=self._client, handles=self._handles)
-        else:
-            session = Session(client=self._client, adapter=through, handles=self._handles)
+        address = (connect["host"], connect["port"]) if through is None else None
+        if isinstance(through, tuple):
+            address, through = through, None
+        session = Session(address, self._client, adapter=through, handles=self._handles)
         session.start("attach", **configuration)
         configure.setdefault("filters", ["nonfinite"])
         session.configure(**configure)
         return session
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`tensorpoint dap --listen` and the port that it says."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tensorpoint", "dap", *(arguments or ("--listen", "127.0.0.1:0"))],
+        env=adapter_environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        assert "listening on " in line, line
+        yield process, int(line.rpartition(":")[2])
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stderr.close()
 
 
 @contextlib.contextmanager
@@ -560,6 +597,13 @@ def _following(session: Session, configure: Message) -> Iterator[list[Session]]:
         follower.join()
         for child in children:
             child.close()
+
+
+def _ends_hope(event: Message) -> bool:
+    """Whether no stop comes after this event: the program has ended, or has no agent."""
+    output: str = (event.get("body") or {}).get("output", "")
+    no_agent = "Tensorpoint: the agent could not", "Tensorpoint: a fault while arming"
+    return event["event"] == "terminated" or output.startswith(no_agent)
 
 
 def line_of(program: str | Path, text: str) -> int:

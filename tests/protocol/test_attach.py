@@ -11,14 +11,14 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.protocol.conftest import Write
-from tests.protocol.dap import STUB, Message, Session, eventually, free_port, line_of
+from tests.protocol.dap import SERVER, STUB, Message, Session, eventually, free_port, line_of
 from tests.protocol.samples import LAYERS
 
 #: Goes on until a file appears beside it, and tells how many hooks torch has.
@@ -42,15 +42,38 @@ while not end.exists():
 print("end", module._has_any_global_hook(), flush=True)
 """
 )
+#: The same with three threads.
+THREADS_FOREVER = (
+    FOREVER[: FOREVER.index("net = Net()")]
+    + """\
+import threading
+
+end = Path(__file__).with_suffix(".end")
+
+
+def work():
+    net = Net()
+    step = 0
+    while not end.exists():
+        net(step)
+        print(threading.current_thread().name, "step", step, flush=True)
+        step += 1
+        time.sleep(0.02)
+
+
+for i in range(3):
+    threading.Thread(target=work, name=f"worker-{i}").start()
+"""
+)
 
 
 class Debuggee:
     """A program that was started without us, and what it has printed."""
 
-    def __init__(self, program: Path, command: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, program: Path, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.program = program
         self.process = subprocess.Popen(
-            [sys.executable, *command, str(program)],
+            [*command, str(program)],
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -85,9 +108,13 @@ class Debuggee:
 
 @contextlib.contextmanager
 def debuggee(
-    program: Path, *command: str, env: Mapping[str, str] | None = None
+    program: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
 ) -> Iterator[Debuggee]:
-    running = Debuggee(program, list(command), env or {"PYTHONPATH": str(STUB)})
+    command = [*prefix, sys.executable, *arguments]
+    running = Debuggee(program, command, env or {"PYTHONPATH": str(STUB)})
     try:
         yield running
     finally:
@@ -97,11 +124,12 @@ def debuggee(
 
 @contextlib.contextmanager
 def listening(
-    program: Path, env: Mapping[str, str] | None = None
+    program: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
 ) -> Iterator[tuple[Debuggee, Message]]:
     """A program under `debugpy --listen` and the address of its adapter."""
     port = free_port()
-    with debuggee(program, "-m", "debugpy", "--listen", f"127.0.0.1:{port}", env=env) as running:
+    listen = ("-m", "debugpy", "--listen", f"127.0.0.1:{port}")
+    with debuggee(program, *listen, env=env, prefix=prefix) as running:
         yield running, {"host": "127.0.0.1", "port": port}
 
 
@@ -384,6 +412,59 @@ def test_an_address_where_something_else_listens_is_a_clear_error(answer: bytes 
             assert session.exit_code() == 0
         for connection in taken:
             connection.close()
+
+
+# Where nothing of ours is readable ----------------------------------------------------------------
+
+
+def hidden(folder: Path) -> list[str] | None:
+    """A command prefix under which `folder` is empty, or None where that can't be done."""
+    for unshare in (["unshare", "-m"], ["unshare", "-rm"]):
+        prefix = [*unshare, "sh", "-c", f'mount -t tmpfs none "{folder}" && exec "$@"', "sh"]
+        try:
+            if not subprocess.call([*prefix, "true"], stderr=subprocess.DEVNULL, timeout=20):
+                return prefix
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    return None
+
+
+def test_attach_to_a_program_that_cannot_read_our_files(write: Write) -> None:
+    """As in a container: the agent is sent along."""
+    prefix = hidden(SERVER)
+    if prefix is None:
+        pytest.skip("mount namespaces are not allowed here")
+    program = write(FOREVER)
+    with listening(program, prefix=prefix) as (running, address):
+        running.expect("step 3")
+        with Session() as session:
+            attach(session, STOP_AT_B, connect=address)
+            stopped = session.stopped()
+            assert session.top(stopped) == ("program.py", line_of(program, "# call b"))
+            for _ in range(6):  # and its frames are hidden all the same
+                stopped = session.step("stepIn", stopped)
+                assert {name for name, _ in session.places(stopped)} == {"program.py"}
+            session.request("disconnect")
+            session.wait_closed()
+        assert "hooks 0" in running.runs_on()
+
+
+def test_detach_lets_threads_that_wait_for_their_stop_go_on(write: Write) -> None:
+    program = write(THREADS_FOREVER)
+    with listening(program) as (running, address):
+        running.expect("step 3")
+        with Session() as session:
+            attach(session, STOP_AT_B, connect=address)
+            for _ in range(4):  # one after the other, each thread in its turn
+                session.resume(session.stopped())
+            session.stopped()
+            session.request("disconnect", terminateDebuggee=False)
+            session.wait_closed()
+        for name in ("worker-0", "worker-1", "worker-2"):
+            running.lines.clear()
+            running.expect(name)
+        assert len(session.seen("stopped")) == 5
+        assert running.end() == 0
 
 
 # By process id ------------------------------------------------------------------------------------

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import Write
-from tests.protocol.dap import PLAIN, STUBBED, VSCODE, Message, Session, eventually, line_of
+from tests.protocol.dap import (
+    PLAIN,
+    STUBBED,
+    VSCODE,
+    Message,
+    Session,
+    eventually,
+    line_of,
+    serving,
+)
 from tests.protocol.samples import LAYERS
 
 STOP_AT_B = [{"name": "layer:b", "condition": "step == 1"}]
@@ -30,7 +39,9 @@ def program(write: Write) -> Path:
     return write(SUBPROCESS)
 
 
-def stop_in_child(session: Session, program: Path, through: list[str] | None = None) -> None:
+def stop_in_child(
+    session: Session, program: Path, through: list[str] | tuple[str, int] | None = None
+) -> None:
     """The child stops at layer b, steps, and both end."""
     child = session.child(functions=STOP_AT_B, filters=["nonfinite"], through=through)
     with child:
@@ -103,6 +114,13 @@ def test_a_child_may_come_through_an_adapter_process_of_its_own(
         session.request("disconnect")
         session.wait_closed()
         session.expect_no_process()
+
+
+def test_a_child_may_come_to_the_server_that_its_parent_came_to(program: Path) -> None:
+    """As VS Code does it with `debugServer`, which it repeats for the child."""
+    with serving() as (_, port), Session(("127.0.0.1", port)) as session:
+        session.launch(program, **STUBBED)
+        stop_in_child(session, program, through=("127.0.0.1", port))
 
 
 def test_launch_tensorpoints_hold_in_children(program: Path) -> None:

@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from tests.protocol.dap import (
     STUBBED,
     Message,
     Session,
-    adapter_environment,
     eventually,
-    free_port,
+    serving,
 )
 from tests.protocol.samples import LAYERS, LAYERS_FOREVER
 
@@ -293,31 +291,10 @@ def test_a_torch_that_cannot_be_imported_fails_as_without_us(write: Write, text:
 # The server ---------------------------------------------------------------------------------------
 
 
-@contextmanager
-def listening(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`tensorpoint dap --listen` on a free port."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tensorpoint", "dap", "--listen", f"127.0.0.1:{port}", *arguments],
-        env=adapter_environment(),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        assert process.stderr.readline().strip().endswith(f"listening on 127.0.0.1:{port}")
-        yield process, port
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stderr.close()
-
-
 def test_two_editors_at_once_on_one_server_do_not_mix(write: Write) -> None:
     program = write(LAYERS)
     with (
-        listening() as (_, port),
+        serving() as (_, port),
         Session(("127.0.0.1", port)) as one,
         Session(("127.0.0.1", port)) as two,
     ):
@@ -336,7 +313,7 @@ def test_two_editors_at_once_on_one_server_do_not_mix(write: Write) -> None:
 
 def test_the_server_outlives_an_editor_that_vanishes(write: Write) -> None:
     program = write(LAYERS_FOREVER)
-    with listening() as (server, port):
+    with serving() as (server, port):
         with Session(("127.0.0.1", port)) as session:
             stopped(session, str(program))
             pid = session.expect_process()
@@ -354,7 +331,7 @@ def test_the_server_outlives_an_editor_that_vanishes(write: Write) -> None:
 
 def test_a_server_that_is_terminated_takes_its_programs_along(write: Write) -> None:
     program = write(LAYERS_FOREVER)
-    with listening() as (server, port), Session(("127.0.0.1", port)) as session:
+    with serving() as (server, port), Session(("127.0.0.1", port)) as session:
         running(session, str(program))
         pid = session.expect_process()
         server.terminate()
@@ -401,24 +378,16 @@ def test_a_malformed_address_is_a_usage_error(address: str) -> None:
     assert "is not HOST:PORT" in done.stderr
 
 
-def test_any_address_is_taken_with_the_flag() -> None:
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tensorpoint", "dap"),
-            *("--listen", f"0.0.0.0:{free_port()}", "--allow-remote"),
-        ],
-        env=adapter_environment(),
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        assert "listening on 0.0.0.0:" in process.stderr.readline()
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stderr.close()
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [("localhost:0", []), ("127.0.0.1:0", []), ("0.0.0.0:0", ["--allow-remote"])],
+)
+def test_an_address_that_is_allowed_serves(address: str, options: list[str]) -> None:
+    with serving("--listen", address, *options) as (_, port):
+        host = "localhost" if address.startswith("localhost") else "127.0.0.1"
+        with Session((host, port)) as session:
+            session.launch(code="pass")
+            assert session.exit_code() == 0
 
 
 def test_an_empty_input_is_the_end() -> None:

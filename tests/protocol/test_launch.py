@@ -134,6 +134,42 @@ def test_an_env_file_that_is_missing_or_wrong_is_a_clear_error(write: Write) -> 
         assert session.exit_code() == 0
 
 
+def test_a_configuration_from_vs_codes_python_extension_is_taken(write: Write) -> None:
+    """What it makes of `{"program": ..., "debugServer": 5678}`; its envFile need not exist."""
+    program = write(LAYERS)
+    configuration: Message = {
+        "name": "Python: Current File",
+        "type": "debugpy",
+        "request": "launch",
+        "program": str(program),
+        "console": "integratedTerminal",
+        "debugServer": 5678,
+        "clientOS": "unix",
+        "python": sys.executable,
+        "debugAdapterPython": sys.executable,
+        "debugLauncherPython": sys.executable,
+        "cwd": str(program.parent),
+        "envFile": str(program.parent / ".env"),
+        "env": {"PYTHONIOENCODING": "UTF-8", "PYTHONUNBUFFERED": "1", **STUBBED["env"]},
+        "stopOnEntry": False,
+        "showReturnValue": True,
+        "internalConsoleOptions": "neverOpen",
+        "debugOptions": ["ShowReturnValue"],
+        "justMyCode": True,
+        "workspaceFolder": str(program.parent),
+        "__configurationTarget": 6,
+        "__sessionId": "1c2e6f3a-8a5e-4c4e-9d1e-000000000000",
+        "tensorpoints": ["layer:b if step == 1"],
+    }
+    with Session() as session:
+        session.start("launch", **configuration)
+        session.configure(filters=[], filter_options=[{"filterId": "nonfinite"}])
+        stopped = session.stopped()
+        assert session.top(stopped)[1] == line_of(program, "# call b")
+        session.resume(stopped)
+        assert session.exit_code() == 0
+
+
 @pytest.mark.parametrize("console", ["integratedTerminal", "externalTerminal"])
 def test_a_program_in_a_terminal_stops(write: Write, console: str) -> None:
     program = write(LAYERS)
@@ -278,6 +314,18 @@ def test_modules_of_the_users_directory_do_not_shadow_ours(write: Write) -> None
         stopped = session.stopped()
         session.resume(stopped)
         assert session.exit_code() == 0
+
+
+def test_a_program_may_have_a_module_of_our_name(write: Write) -> None:
+    write("mine = 1\n", "tensorpoint.py")
+    program = write("import tensorpoint\nprint('mine', tensorpoint.mine)\n" + LAYERS)
+    with Session() as session:
+        session.launch(program, filters=[], functions=STOP_AT_B, **STUBBED)
+        stopped = session.stopped()
+        assert "Tensor event" in session.scopes(stopped)
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert "mine 1" in session.output("stdout")
 
 
 def test_a_program_that_changes_directory_and_path_still_stops(write: Write) -> None:

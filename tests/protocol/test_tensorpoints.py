@@ -220,6 +220,33 @@ def test_conditions_change_while_the_program_runs(write: Write) -> None:
         assert session.exit_code() == 0
 
 
+def test_the_last_of_many_changes_holds(write: Write) -> None:
+    program = write(LAYERS_FOREVER)
+    with Session() as session:
+        session.launch(program, filters=[], **STUBBED)
+        eventually(lambda: "step 3" in session.output("stdout"), "step 3")
+        numbers: list[int] = []
+        for i in range(40):
+            numbers += [
+                session.send("setFunctionBreakpoints", breakpoints=[{"name": f"layer:x{i}"}]),
+                session.send("evaluate", expression=f"tp on layer:y{i}", context="repl"),
+            ]
+        numbers += [
+            session.send("evaluate", expression="tp off all", context="repl"),
+            session.send("setFunctionBreakpoints", breakpoints=[{"name": "layer:b"}]),
+        ]
+        for number in numbers:
+            assert session.answer(number)["success"]
+        stopped = session.stopped()
+        assert stopped["tensorpoint"]["condition"] == "layer:b"
+        assert session.console("tp list").endswith(": layer:b  (function)")
+        session.request("setFunctionBreakpoints", breakpoints=[])
+        session.resume(stopped)
+        program.with_suffix(".end").touch()
+        assert session.exit_code() == 0
+        assert len(session.seen("stopped")) == 1
+
+
 def test_sending_the_same_filters_again_does_not_fire_again(write: Write) -> None:
     program = write(GATE)
     with Session() as session:

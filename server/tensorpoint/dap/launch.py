@@ -11,6 +11,8 @@ from .env_file import read_env_file
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 #: The key in launch and attach arguments that holds conditions.
 TENSORPOINTS = "tensorpoints"
+#: A key that VS Code's Python extension puts into each configuration that has gone through it.
+_VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.
 _HIDING_RULES = [
     {"path": str(PACKAGE_FOLDER / room / "**"), "include": False}
@@ -52,10 +54,10 @@ def read_environment(arguments: dict[str, Any]) -> None:
     """Put the variables of `envFile` into `env`, which wins where both have one.
 
     debugpy ignores `envFile`: VS Code's Python extension reads it, other editors leave it to us.
-    Raises ValueError if it can't be read.
+    That extension always names one, which need not exist. Raises ValueError if it can't be read.
     """
     name: str = arguments.pop("envFile", None) or ""
-    if not name:
+    if not name or _VSCODE_PYTHON in arguments:
         return
     path = Path(arguments.get("cwd") or "", name)
     try:

@@ -150,6 +150,8 @@ class Session:
             task.cancel()
         if self._opening is not None:
             await asyncio.wait({self._opening})
+        if self._reading is not None and not self._initialize:
+            self._reading.cancel()  # the client came for nothing, so there is nothing to tell it
         if self._upstream is not None:
             await self._upstream.close()
         if self._reading is not None:

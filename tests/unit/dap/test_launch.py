@@ -59,6 +59,12 @@ def test_env_wins_over_env_file(tmp_path: Path) -> None:
     assert arguments == {"cwd": str(tmp_path), "env": {"A": "1", "B": "2"}}
 
 
+def test_an_env_file_that_the_editor_has_read_is_not_read_again(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"envFile": str(tmp_path / "none"), "clientOS": "unix"}
+    launch.read_environment(arguments)
+    assert arguments == {"clientOS": "unix"}
+
+
 @pytest.mark.parametrize(
     "python", [None, "", [], "python", "no-such-name", sys.executable, [sys.executable, "-E"]]
 )
