@@ -16,10 +16,14 @@ _IMAGES = 16
 
 @dataclass(frozen=True)
 class Training:
-    """A model and what trains it for one step: forward, backward, optimizer."""
+    """A model and what trains it for one step: forward, backward, optimizer.
+
+    `settle` runs only a forward: what a watch does once after it is switched on belongs to no step.
+    """
 
     model: nn.Module
     step: Callable[[], None]
+    settle: Callable[[], None]
 
 
 def gpt2() -> Training:
@@ -59,7 +63,11 @@ def _training(model: nn.Module, loss: Callable[[], Tensor]) -> Training:
         loss().backward()
         optimizer.step()
 
-    return Training(model, step)
+    @torch.no_grad()
+    def settle() -> None:
+        loss()
+
+    return Training(model, step, settle)
 
 
 class _Block(nn.Module):

@@ -66,13 +66,16 @@ def answer(bench: TextIO, body: dict[str, Any]) -> None:
 def run(training: Training, watch: str) -> int:
     """CPU nanoseconds of the process for one step."""
     with WATCHES[watch](training.model):
+        training.settle()
         return _timed(training)
 
 
 def run_accounted(training: Training, watch: str) -> tuple[int, Account]:
     """The same, and what of it the global hooks took."""
-    with WATCHES[watch](training.model), accounted() as account:
-        return _timed(training), account
+    with WATCHES[watch](training.model):
+        training.settle()
+        with accounted() as account:
+            return _timed(training), account
 
 
 def _timed(training: Training) -> int:

@@ -15,6 +15,7 @@ adapter=${ADAPTER-$python -m tensorpoint dap}
 
 cd "$checkout"
 export DEBUGPY_TEST=1 PYTHONPATH="$here"
+unset PYTHONDONTWRITEBYTECODE  # the tests compare the interpreter's flags
 # addopts: the checkout's own would start eight workers.
 exec "$python" -X frozen_modules=off -m pytest -p tensorpoint_parity --adapter "$adapter" \
     -o addopts= -p no:cacheprovider -n "${WORKERS:-3}" "$@" ${TESTS:-tests/debugpy/test_*.py}

@@ -150,6 +150,26 @@ def test_tp_commands_set_list_and_remove(write: Write) -> None:
         assert session.exit_code() == 0
 
 
+def test_what_is_set_before_a_continue_holds_after_it(write: Write) -> None:
+    program = write(LAYERS)
+    with Session() as session:
+        session.launch(program, filters=[], functions=[{"name": "layer:a"}], **STUBBED)
+        stopped = session.stopped()
+        for i in range(30):  # without waiting for an answer
+            session.send("evaluate", expression=f"tp on layer:x{i}", context="repl")
+        session.send("setFunctionBreakpoints", breakpoints=[{"name": "layer:b"}])
+        session.resume(stopped)
+        stopped = session.stopped()
+        assert (stopped["tensorpoint"]["module"], stopped["tensorpoint"]["step"]) == ("b", 0)
+        for i in range(30):
+            session.send("evaluate", expression=f"tp on layer:y{i}", context="repl")
+        session.send("setFunctionBreakpoints", breakpoints=[])
+        session.send("evaluate", expression="tp off all", context="repl")
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert len(session.seen("stopped")) == 2
+
+
 def test_a_tp_command_that_is_not_understood_says_what_would_be(write: Write) -> None:
     program = write(LAYERS)
     with Session() as session:

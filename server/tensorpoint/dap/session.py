@@ -1,7 +1,6 @@
 """One debug session: who answers what, and what is changed on the way through.
 
-The client's messages and debugpy's are read by one task each; both run on the same event loop, so
-nothing here is locked. Requests we don't know go to debugpy, its events and answers go to the
+Requests we don't know go to debugpy, its events and answers go to the
 client; the tables at the top of `Session` name everything that is treated otherwise.
 """
 
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from .breakpoints import (
     split_functions,
 )
 from .children import ChildListener
-from .framing import FramingError
 from .injection import AgentError, boot, sync
 from .peer import Message, Peer
+from .relay import Relay
 from .stops import Stops
 from .upstream import Upstream
 
@@ -51,7 +50,7 @@ _UNSUPPORTED = frozenset(
         "writeMemory",
     }
 )
-_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "disconnect", "terminate"})
+_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
@@ -62,19 +61,15 @@ _EXIT_BY_ITSELF_SECONDS = 40.0
 _HELLO_SECONDS = 10.0
 
 
-class Session:
-    """A client on one side, debugpy's adapter on the other."""
+class Session(Relay):
+    """What we make of a debug session: who answers what."""
 
     def __init__(
         self, client: Peer, log_dir: Path | None = None, child_of: ChildListener | None = None
     ) -> None:
-        self._client = client
+        super().__init__(client)
         self._log_dir = log_dir
         self._child_of = child_of
-        self._opening: asyncio.Task[None] | None = None
-        self._upstream: Upstream | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._sessions: set[asyncio.Task[None]] = set()
         self._children = ChildListener(self._child_handler)
         self._tensorpoints = Tensorpoints()
@@ -87,8 +82,6 @@ class Session:
         #: True if the other side is a proxy like this one, which then does all the work.
         self._transparent = False
         self._syncing: asyncio.Task[None] | None = None
-        self._terminated = False
-        self._over = asyncio.Event()
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
             "launch": self._on_start,
@@ -114,50 +107,13 @@ class Session:
 
     # The two streams ---------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serve the client until it leaves or debugpy's side has ended."""
-        self._opening = asyncio.ensure_future(self._open())
-        serving = asyncio.ensure_future(self._read_client())
-        over = asyncio.ensure_future(self._over.wait())
-        try:
-            await asyncio.wait({serving, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            serving.cancel()
-            over.cancel()
-            await self._finish()
-
-    async def _open(self) -> None:
-        """Reach debugpy's adapter. At once: a client may wait for its first events. Or OSError."""
+    async def _open(self) -> Upstream:
         if self._child_of is not None and self._child_of.real is not None:
-            upstream = await Upstream.connect(*self._child_of.real)
-        else:
-            upstream = await Upstream.spawn(self._log_dir)
-        self._upstream = upstream
-        self._reading = asyncio.ensure_future(self._read_debugpy(upstream))
-
-    async def _read_client(self) -> None:
-        try:
-            while (message := await self._client.read()) is not None:
-                await self._from_client(message)
-                await self._client.drain()
-        except FramingError as error:
-            self._give_up(f"this is not the Debug Adapter Protocol: {error}")
-        except (ConnectionError, OSError) as error:
-            _log.warning("the client's connection broke: %s", error)
+            return await Upstream.connect(*self._child_of.real)
+        return await Upstream.spawn(self._log_dir)
 
     async def _finish(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        if self._opening is not None:
-            await asyncio.wait({self._opening})
-        if self._reading is not None and not self._initialize:
-            self._reading.cancel()  # the client came for nothing, so there is nothing to tell it
-        if self._upstream is not None:
-            await self._upstream.close()
-        if self._reading is not None:
-            self._reading.cancel()
-        await self._client.drain()
-        self._client.close()
+        await super()._finish()
         if self._sessions:  # children may outlive their parent's session
             await asyncio.wait(self._sessions)
         self._children.close()
@@ -183,7 +139,10 @@ class Session:
         else:
             if command in _RESUMING:
                 self._stops.clear()
-            self._pass_on(message)
+            if command in _RESUMING and self._syncing is not None and not self._syncing.done():
+                self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
+            else:
+                self._pass_on(message)
 
     async def _carry_out(self, request: Message, work: Awaitable[None]) -> None:
         """Answer a request; what a client sends may fail it but not the session."""
@@ -192,19 +151,6 @@ class Session:
         except Exception as error:
             _log.info("%s failed", request["command"], exc_info=True)
             self._client.refuse(request, f"{request['command']}: {error}")
-
-    async def _read_debugpy(self, upstream: Upstream) -> None:
-        try:
-            while (message := await upstream.peer.read()) is not None:
-                await self._from_debugpy(message)
-                await self._client.drain()
-        except Exception:
-            _log.warning("debugpy's connection broke", exc_info=True)
-        upstream.peer.close()
-        if upstream is self._upstream:
-            if not self._terminated:
-                self._give_up("debugpy's adapter ended; the program may still be running")
-            self._over.set()
 
     async def _from_debugpy(self, message: Message) -> None:
         if message.get("type") == "event":
@@ -217,55 +163,6 @@ class Session:
             await self._on_start_debugging(message)
         else:
             self._relay_to_client(message)
-
-    def _pass_on(
-        self,
-        request: Message,
-        change: Callable[[Message], None] | None = None,
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """Forward a request to debugpy; its answer goes back, after `change` if it succeeded."""
-
-        def answer(response: Message) -> None:
-            if change is not None and response.get("success"):
-                body: Message = response.get("body") or {}
-                response["body"] = body
-                change(body)
-            self._client.send({**response, "request_seq": request["seq"]})
-            if then is not None:
-                then()
-
-        self._debugpy.forward(request, answer)
-
-    def _relay_to_client(self, request: Message) -> None:
-        debugpy = self._debugpy
-
-        def answer(response: Message) -> None:
-            if request.get("command") == "runInTerminal" and not response.get("success"):
-                # debugpy would wait a minute for a program that nobody starts.
-                reason = response.get("message") or "the editor gave no reason"
-                self._give_up(f"the program could not be started in a terminal: {reason}")
-                self._over.set()
-            debugpy.send({**response, "request_seq": request["seq"]})
-
-        self._client.forward(request, answer)
-
-    @property
-    def _debugpy(self) -> Peer:
-        assert self._upstream is not None
-        return self._upstream.peer
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def _give_up(self, reason: str) -> None:
-        """Say why it ends: an adapter that exits silently shows nothing in an editor."""
-        self._client.output(f"Tensorpoint: {reason}", "important")
-        self._client.event("terminated")
-        self._terminated = True
 
     # Start -------------------------------------------------------------------------------------
 
@@ -281,6 +178,7 @@ class Session:
             self._give_up(f"cannot reach debugpy's adapter: {error}")
             return
         self._initialize = message
+        self._greeted = True
         self._pass_on({**message, "arguments": self._hello()}, self._add_capabilities)
 
     def _hello(self) -> Message:
@@ -388,9 +286,10 @@ class Session:
 
     async def _on_configuration_done(self, message: Message) -> None:
         # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
-        self._spawn(self._carry_out(message, self._finish_configuration(message)))
+        self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
 
-    async def _finish_configuration(self, message: Message) -> None:
+    async def _pass_on_when_armed(self, message: Message) -> None:
+        """Let the program go on once what was set before this request is in force."""
         if self._syncing is not None:
             await self._syncing
         self._pass_on(message)
