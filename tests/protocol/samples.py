@@ -103,7 +103,7 @@ for step in range(3):
     print("step", step, out)  # after user line
 """
 
-#: Needs torch. Layer `gate` gives NaN in steps 1 to 3 and 5.
+#: Needs torch. Layer `gate` gives NaN in steps 1 to 3, 5 and 7.
 GATE = """\
 import torch
 from torch import nn
@@ -129,9 +129,9 @@ class Net(nn.Module):
 
 
 net = Net()
-for step in range(7):
+for step in range(9):
     x = torch.ones(2, 4)
-    if step in (1, 2, 3, 5):
+    if step in (1, 2, 3, 5, 7):
         x[1, 3] = -1.0
     net(x)  # call net
     print("step", step)  # after net
