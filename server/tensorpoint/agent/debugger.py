@@ -35,10 +35,19 @@ def attached() -> bool:
 
 
 def evaluating() -> bool:
-    """Whether this thread is suspended: what runs on it is an expression of the user's."""
+    """Whether what runs on this thread is an expression of the user's.
+
+    The thread is suspended then, or, for an expression without a frame, it is one of pydevd's own,
+    on which a stop would hang the debugger.
+    """
     db = _debugger()
-    info = None if db is None else db.set_additional_thread_info(threading.current_thread())
-    return bool(info is not None and info.is_in_wait_loop)
+    if db is None:
+        return False
+    thread = threading.current_thread()
+    return bool(
+        getattr(thread, "pydev_do_not_trace", False)
+        or db.set_additional_thread_info(thread).is_in_wait_loop
+    )
 
 
 def prepare(on_detach: Callable[[], None]) -> None:
