@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.latency import STOCK_ADAPTER
+from tests.bench.latency import STOCK_ADAPTER, hang_up
 from tests.protocol.dap import Session, adapter_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,9 +75,9 @@ class Worker:
         """What it printed, where that is not on our own standard error already."""
         return "; see its messages above"
 
-    def run(self, model: str, watch: str, *, account: bool) -> Sample:
+    def run(self, model: str, watch: str, *, settle: bool, account: bool) -> Sample:
         """One training step of `model` with `watch` (of `watches`) on."""
-        order = {"model": model, "watch": watch, "account": account}
+        order = {"model": model, "watch": watch, "settle": settle, "account": account}
         self._stream.write(json.dumps(order) + "\n")
         self._stream.flush()
         return Sample(**self._read())
@@ -131,7 +131,7 @@ class DebuggedWorker(Worker):
 
     def close(self) -> None:
         self._listener.close()
-        self._session.close()
+        hang_up(self._session)
 
 
 class Fleet:

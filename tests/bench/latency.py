@@ -7,12 +7,12 @@ session has only that switched off, so that what the proxy itself costs can be s
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +62,23 @@ class Latency:
         return self.ours.p50 <= TARGET_P50_MS
 
 
+def hang_up(session: Session) -> None:
+    """Close a session. Stock debugpy waits for our end of it, for which `close` waits in vain."""
+    with contextlib.suppress(Exception):
+        session.request("disconnect", terminateDebuggee=True)
+        session.wire.sink.close()
+        session.wait_closed()
+    session.close()
+
+
 class _Editor:
     """One session that is stopped in the program, and what it does there."""
 
-    def __init__(self, sessions: ExitStack, adapter: list[str] | None, filters: list[str]) -> None:
-        self.session = sessions.enter_context(Session(adapter=adapter))
+    def __init__(
+        self, sessions: contextlib.ExitStack, adapter: list[str] | None, filters: list[str]
+    ) -> None:
+        self.session = Session(adapter=adapter)
+        sessions.callback(hang_up, self.session)
         self.session.launch(
             _PROGRAM,
             filters=list(filters),
@@ -112,7 +124,7 @@ _THINGS: dict[str, Callable[[_Editor], None]] = {
 
 def measure(seconds: float, least: int, most: int) -> list[Latency]:
     """Measure all adapters for about `seconds`."""
-    with ExitStack() as sessions:
+    with contextlib.ExitStack() as sessions:
         with ThreadPoolExecutor() as pool:  # most of a start is importing torch
             started = pool.map(
                 lambda arguments: _Editor(sessions, *arguments),

@@ -46,9 +46,9 @@ class _Variant:
     armed: bool = False
     account: bool = False
 
-    def run(self, model: str) -> Sample:
+    def run(self, model: str, settle: bool) -> Sample:
         self.worker.arm(self.armed)
-        return self.worker.run(model, self.watch, account=self.account)
+        return self.worker.run(model, self.watch, settle=settle, account=self.account)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Group:
     name: str
     seconds: float
     variants: Callable[[Fleet], Sequence[_Variant]] = field(repr=False)
+    #: Whether watches are switched on and off in it, so that each step needs a forward before.
+    settles: bool = True
 
 
 def _nothing_armed(fleet: Fleet) -> Sequence[_Variant]:
@@ -93,7 +95,7 @@ def _in_session(fleet: Fleet) -> Sequence[_Variant]:
 
 
 GROUPS = (
-    Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed),
+    Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed, False),
     Group("A watch armed, no debugger: all variants in one process", 45, _watches),
     Group("NaN/Inf under the debugger: switched on and off in one session", 24, _in_session),
 )
@@ -103,11 +105,11 @@ def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -
     """Measure one group on one model, for `effort` times the group's seconds."""
     variants = group.variants(fleet)
     for variant in {(v.worker, v.watch, v.armed): v for v in variants}.values():
-        variant.run(model)  # the first step with a watch also learns and allocates
+        variant.run(model, group.settles)  # the first step with a watch also learns and allocates
     samples: dict[_Variant, list[Sample]] = {variant: [] for variant in variants}
     for number in rounds(group.seconds * effort, least, most=60):
         for variant in taking_turns(variants, number):
-            samples[variant].append(variant.run(model))
+            samples[variant].append(variant.run(model, group.settles))
     base = [sample.step for sample in samples[variants[0]]]
     accounts = {variant.what: samples[variant] for variant in variants if variant.account}
     rows = [

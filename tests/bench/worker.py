@@ -44,7 +44,7 @@ def serve(bench: TextIO) -> None:
         order = json.loads(line)
         training = trainings[order["model"]]
         if not order["account"]:
-            answer(bench, {"step": run(training, order["watch"])})
+            answer(bench, {"step": run(training, order["watch"], settle=order["settle"])})
             continue
         step, account = run_accounted(training, order["watch"])
         answer(
@@ -63,10 +63,11 @@ def answer(bench: TextIO, body: dict[str, Any]) -> None:
     bench.flush()
 
 
-def run(training: Training, watch: str) -> int:
+def run(training: Training, watch: str, *, settle: bool) -> int:
     """CPU nanoseconds of the process for one step."""
     with WATCHES[watch](training.model):
-        training.settle()
+        if settle:
+            training.settle()
         return _timed(training)
 
 
