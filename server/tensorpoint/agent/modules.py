@@ -9,10 +9,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conditions import Sample
-from .tensors import version_of
+from .tensors import Seen, version_of
 
 if TYPE_CHECKING:
-    import torch
     from torch.nn import Module
 
 #: Attribute names that wrappers put between a module and the one it wraps; paths leave them out,
@@ -50,8 +49,8 @@ class Call:
         self.seen_entry = seen_entry
         #: Rules for which a bad value in this call is already accounted for.
         self.explained: set[int] | None = None
-        #: The last child output that was found finite, and its version then.
-        self.checked: tuple[weakref.ref[Any], int] | None = None
+        #: The last child output that was found finite.
+        self.checked: Seen | None = None
         #: Of an outermost call, a frame on the stack as long as the call runs.
         self.frame: FrameType | None = None
         #: The version of the first argument at entry, where it has one.
@@ -80,20 +79,6 @@ class Call:
             and version_of(first) != self.version
             and not getattr(self.module, "inplace", False)
         )
-
-    def remember(self, output: torch.Tensor) -> None:
-        """`output`, of a call inside this one, was found finite."""
-        if sys.modules["torch"]._C._len_torch_function_stack():
-            version = version_of(output)
-        else:  # the same without a call
-            version = None if output.is_inference() else output._version
-        if version is not None:
-            self.checked = (weakref.ref(output), version)
-
-    def remembers(self, output: torch.Tensor) -> bool:
-        """Whether `output` is what was last found finite, and unchanged since."""
-        checked = self.checked
-        return checked is not None and checked[0]() is output and checked[1] == version_of(output)
 
 
 class Names:

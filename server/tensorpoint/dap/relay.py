@@ -59,10 +59,7 @@ class Relay(ABC):
 
     async def _start_reading(self) -> None:
         """Reach debugpy's adapter at once: a client may wait for its first events."""
-        self._use(await self._open())
-
-    def _use(self, upstream: Upstream) -> None:
-        """Read from `upstream` from now on."""
+        upstream = await self._open()
         self._upstream = upstream
         self._reading = asyncio.ensure_future(self._read_debugpy(upstream))
 

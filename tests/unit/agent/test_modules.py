@@ -262,26 +262,12 @@ def test_calls_without_a_tensor_first_have_nothing_to_compare(arguments: Any) ->
     assert not Call(nn.Identity(), arguments).was_first_argument_changed()
 
 
-def test_a_call_remembers_an_output_until_it_is_written_or_gone() -> None:
-    x = torch.ones(2)
-    call = Call(nn.Identity(), ())
-    assert not call.remembers(x)
-    call.remember(x)
-    assert call.remembers(x) and not call.remembers(torch.ones(2))
-    x.add_(1)
-    assert not call.remembers(x)
-    call.remember(x)
-    del x
-    assert call.checked is not None and call.checked[0]() is None
-
-
-def test_inference_tensors_are_never_remembered() -> None:
+def test_inference_tensors_have_no_version_to_compare() -> None:
     with torch.inference_mode():
         x = torch.ones(2)
         call = Call(nn.Identity(), (x,))
-        call.remember(x)
         x.add_(1)
-        assert not call.remembers(x) and not call.was_first_argument_changed()
+        assert not call.was_first_argument_changed()
 
 
 def test_function_modes_do_not_see_calls_being_kept() -> None:
@@ -296,6 +282,5 @@ def test_function_modes_do_not_see_calls_being_kept() -> None:
     x = torch.ones(2)
     with Every():
         call = Call(nn.Identity(), (x,))
-        call.remember(x)
-        said = call.remembers(x), call.was_first_argument_changed()
-    assert said == (True, False) and seen == []
+        said = call.was_first_argument_changed()
+    assert said is False and seen == []

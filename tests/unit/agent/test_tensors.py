@@ -15,7 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tensorpoint.agent import tensors
-from tensorpoint.agent.tensors import has_nonfinite, summarise, surely_finite, tensors_in
+from tensorpoint.agent.tensors import (
+    has_nonfinite,
+    quick_look,
+    remember,
+    same,
+    summarise,
+    tensors_in,
+)
 
 NAN, INF = float("nan"), float("inf")
 HALVES = [torch.float16, torch.bfloat16]
@@ -175,6 +182,11 @@ with warnings.catch_warnings():
     }
 
 
+def surely_finite(tensor: torch.Tensor) -> bool:
+    """Whether the quick look settles it."""
+    return quick_look()(tensor, None) is not None
+
+
 @pytest.mark.parametrize("kind", FINITE)
 def test_finite_numbers_are_never_called_non_finite(kind: str) -> None:
     assert has_nonfinite(FINITE[kind]) is False
@@ -288,6 +300,44 @@ class EveryFunction(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.append(func)
         return func(*args, **(kwargs or {}))
+
+
+def test_an_output_is_remembered_until_it_is_written_or_gone() -> None:
+    look, x = quick_look(), torch.ones(2)
+    seen = look(x, None)
+    assert seen is not None and same(x, seen) and not same(torch.ones(2), seen)
+    assert look(x, seen) is seen  # not read again
+    x.add_(1)
+    assert not same(x, seen) and look(x, seen) is not seen
+    seen = remember(x)
+    assert seen is not None and same(x, seen)
+    del x
+    assert seen[0]() is None
+
+
+def test_a_remembered_output_that_turned_bad_is_read_again() -> None:
+    look, x = quick_look(), torch.ones(2)
+    seen = look(x, None)
+    x.mul_(NAN)
+    assert look(x, seen) is None and has_nonfinite(x)
+
+
+def test_inference_tensors_are_never_taken_for_unchanged() -> None:
+    look = quick_look()
+    with torch.inference_mode():
+        x = torch.ones(2)
+        seen = look(x, None)
+        assert seen is not None and remember(x) is None
+        x.mul_(NAN)
+        assert look(x, seen) is None and not same(x, seen)
+
+
+def test_function_modes_do_not_see_outputs_being_remembered() -> None:
+    x = torch.ones(2)
+    with EveryFunction() as watching:
+        seen = remember(x)
+        assert same(x, seen) and quick_look()(x, seen) is None
+        assert watching.seen == []
 
 
 @pytest.mark.parametrize("mode", [EveryDispatch, EveryFunction])

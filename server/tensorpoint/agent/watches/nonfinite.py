@@ -5,8 +5,9 @@ all of its arguments, parameters and buffers are finite. The innermost such call
 modules that merely pass the value on are not. Deliberate -inf (masks) counts as finite.
 
 Cost: one `x.sum()` per module output (see `tensors`), skipped for a container that returns its
-last child's output unchanged. Arguments and parameters are looked at only on suspicion. On CUDA
-each check waits for the device; slots that are read once per step come with a later version.
+last child's output unchanged and for a layer that can't make a NaN of what it was given. Arguments
+and parameters are looked at only on suspicion. On CUDA each check waits for the device; slots that
+are read once per step come with a later version.
 
 Source of the criterion: ARCHITECTURE "Non-finite, precisely" (docs/architecture.md).
 """
@@ -17,6 +18,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Sample
@@ -25,13 +27,16 @@ from .. import explain
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..rules import Rule
-from ..tensors import has_nonfinite, summarise, surely_finite, tensors_in
+from ..tensors import QuickLook, has_nonfinite, quick_look, remember, same, summarise, tensors_in
 from .base import Event, Stop
 
 if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
+#: Layers of torch that make no NaN and no infinity of finite values: given what was just found
+#: finite, their output isn't read. (Dropout isn't one: it divides by 1 - p.)
+_KEEPERS = ("Flatten", "Hardtanh", "Identity", "MaxPool1d", "MaxPool2d", "ReLU", "ReLU6")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -45,11 +50,16 @@ class Nonfinite:
         self._stop = stop
         self._rules: tuple[Rule, ...] = ()
         self._every: tuple[Rule, ...] = ()
+        self._look: QuickLook
+        self._keepers: frozenset[Any] = frozenset()
         #: Per thread: whether the last root's output was bad, so that what is computed from it (a
         #: loss module's argument) isn't taken for a bad batch.
         self._thread = threading.local()
 
     def arm(self, rules: Sequence[Rule]) -> None:
+        self._look = quick_look()
+        layers = sys.modules["torch.nn"]
+        self._keepers = frozenset(getattr(layers, name, None) for name in _KEEPERS)
         self._rules = tuple(rules)
         self._every = tuple(rule for rule in rules if rule.every_observation)
 
@@ -81,30 +91,42 @@ class Nonfinite:
 
     def on_exit(self, call: Call, outer: list[Call], output: object) -> None:
         """Look at a module's output, and on suspicion for the call that made it."""
-        bad = self._real_faults(call, output) if self._is_bad(call, outer, output) else []
+        known = bool(outer) and type(call.module) in self._keepers and _got_known(call, outer[-1])
+        seen = self._look(output, call.checked, known)
+        bad = False
+        if seen is None:
+            bad = self._look_closer(call, outer, output)
+            seen = None if bad else remember(output)
         if not outer:
-            self._thread.spoilt = bool(bad)
-        if bad:
-            self._look_for_producer(call, outer, bad[0], output)
+            self._thread.spoilt = bad
+        elif seen is not None:
+            outer[-1].checked = seen
         for rule in self._rules:
             if rule.true_at:
                 self._rearm(rule, call)
         for rule in self._every:
             self._observe_finite(rule, call)
 
-    def _is_bad(self, call: Call, outer: list[Call], output: Any) -> bool:
-        if type(output) is not sys.modules["torch"].Tensor:
-            return any(
-                not call.remembers(tensor) and not surely_finite(tensor) and has_nonfinite(tensor)
-                for _, tensor in tensors_in(output, "output")
-            )
-        # A container returns its last child's output: that was looked at already.
-        fine = call.checked is not None and call.remembers(output)
-        if not fine and not surely_finite(output) and has_nonfinite(output):
-            return True
-        if outer:
-            outer[-1].remember(output)
-        return False
+    def _look_closer(self, call: Call, outer: list[Call], output: object) -> bool:
+        """Whether the output is bad, having stopped for it if that is news."""
+        if not self._holds_nonfinite(call, output):
+            return False
+        bad = self._real_faults(call, output)
+        if bad:
+            self._look_for_producer(call, outer, bad[0], output)
+        return bool(bad)
+
+    def _holds_nonfinite(self, call: Call, output: object) -> bool:
+        # A container returns what its last child did: that was looked at already.
+        look, seen = self._look, call.checked
+        if type(output) is tuple and all(
+            item is None or look(item, seen) is not None for item in output
+        ):
+            return False
+        return any(
+            look(tensor, seen) is None and not same(tensor, seen) and has_nonfinite(tensor)
+            for _, tensor in tensors_in(output, "output")
+        )
 
     def _real_faults(self, call: Call, output: object) -> list[TensorSummary]:
         """The non-finite tensors of `output`, but for deliberate -inf."""
@@ -294,6 +316,18 @@ class Nonfinite:
                 yield summary
 
 
+def _got_known(call: Call, outer: Call) -> bool:
+    """Whether what the call received is what the call before it returned, found finite."""
+    seen = outer.checked
+    return (
+        seen is not None
+        and len(call.args) > 0
+        and seen[0]() is call.args[0]
+        and seen[1] == call.version
+        and "forward" not in call.module.__dict__
+    )
+
+
 def _nonfinite(value: object, name: str) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
     for inner, tensor in tensors_in(value, name):
         if has_nonfinite(tensor):
@@ -302,7 +336,9 @@ def _nonfinite(value: object, name: str) -> Iterator[tuple[torch.Tensor, TensorS
 
 def _nonfinite_arguments(call: Call) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
     for position, value in enumerate(call.args):
-        yield from _nonfinite(value, _argument_name(call.module, position))
+        for tensor, summary in _nonfinite(value, ""):
+            name = _argument_name(call.module, position)
+            yield tensor, replace(summary, name=name + summary.name)
     for keyword, value in list(keywords_of(call).items()):
         yield from _nonfinite(value, keyword)
 
