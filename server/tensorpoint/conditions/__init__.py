@@ -6,16 +6,19 @@ stays out of this namespace: it reaches Z3 (in `feasible`), which only our own p
 The language is described in `docs/conditions.md`.
 """
 
-from .evaluate import Sample, evaluate, explain
+from .evaluate import Lookup, Sample, evaluate, explain, false_up_to
 from .parse import ConditionError, parse
-from .tree import Condition, MetricUse
+from .tree import Condition, Input, MetricUse
 
 __all__ = [
     "Condition",
     "ConditionError",
+    "Input",
+    "Lookup",
     "MetricUse",
     "Sample",
     "evaluate",
     "explain",
+    "false_up_to",
     "parse",
 ]

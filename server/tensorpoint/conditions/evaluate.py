@@ -77,6 +77,33 @@ def explain(condition: Condition, lookup: Lookup) -> str:
     )
 
 
+def false_up_to(condition: Condition, metric: str) -> float | None:
+    """A number such that the condition isn't true while `metric` is at most that; None if unknown.
+
+    `absmax("*") > 6e4 and step > 3` isn't true for an absmax of up to 6e4.
+    """
+    return _false_up_to(condition.tree, metric)
+
+
+def _false_up_to(node: Node, metric: str) -> float | None:
+    if isinstance(node, (And, Or)):
+        found = [_false_up_to(item, metric) for item in node.items]
+        known = [bound for bound in found if bound is not None]
+        if isinstance(node, And):
+            return max(known, default=None)
+        return min(known) if len(known) == len(found) else None
+    if isinstance(node, Compare) and len(node.ops) == 1:
+        left, right = node.operands
+        op = node.ops[0]
+        if op == "<":
+            left, right, op = right, left, ">"
+        if op == ">" and isinstance(left, Read) and isinstance(right, Number):
+            source = left.source
+            if not isinstance(source, str) and source.metric == metric and not source.last:
+                return _as_float(right.value)
+    return None
+
+
 def _in_words(source: Input, sample: Sample | None, *, stale: bool) -> str:
     name = source if isinstance(source, str) else source.text
     if sample is None:

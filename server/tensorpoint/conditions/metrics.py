@@ -1,7 +1,7 @@
 """The words of the condition language: each metric's name, shape, range and meaning.
 
-Data only. What is written here is what the parser accepts, what Z3 assumes, what `plan` lets
-through and what `docs/conditions.md` lists (a test compares them).
+Data only. What is written here is what the parser accepts, what Z3 assumes, and what
+`docs/conditions.md` lists (a test compares them).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ Form = Literal["modules", "global", "call", "function", "name"]
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword argument of a metric: the words it takes, and those this version watches."""
+    """A keyword argument of a metric, and the words it takes."""
 
     name: str
     choices: tuple[str, ...]
-    watched: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Metric:
     high: float | None = None
     default_glob: str | None = None
     options: tuple[Option, ...] = ()
-    watched: bool = False
     #: A count that says when to look, not what to look at: whole, always known, never NaN.
     counter: bool = False
 
@@ -63,10 +61,7 @@ _ALL = (
         "bool",
         "a module's tensors have a fresh NaN or Inf that survives",
         default_glob="*",
-        options=(
-            Option("phase", ("input", "forward", "backward", "update"), ("input", "forward")),
-        ),
-        watched=True,
+        options=(Option("phase", ("input", "forward", "backward", "update")),),
     ),
     Metric(
         "grad_norm",
@@ -87,6 +82,7 @@ _ALL = (
         "entropy_shift",
         "number",
         "how far that entropy is from its running mean, in standard deviations",
+        low=0,
         default_glob="*",
     ),
     Metric("absmax", "number", "largest magnitude in a module's output", low=0, default_glob="*"),
@@ -115,7 +111,7 @@ _ALL = (
     Metric(
         "memory_growth",
         "number",
-        "growth of the allocated device memory from one step to the next, in bytes",
+        "bytes in use more than one step before: of CUDA's allocator, else of the process",
         form="call",
     ),
     Metric("scale", "number", "the gradient scaler's current scale", form="call", low=0),
@@ -132,7 +128,6 @@ _ALL = (
         "forward calls of the root module so far, the first one being 0",
         form="name",
         low=0,
-        watched=True,
         counter=True,
     ),
     Metric(
@@ -141,7 +136,6 @@ _ALL = (
         "finished optimizer steps",
         form="name",
         low=0,
-        watched=True,
         counter=True,
     ),
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from .feasible import unsatisfiable
-from .metrics import METRICS, Metric
 from .parse import ConditionError, Parsed, parse_with_offsets
-from .tree import Condition, MetricUse, metric_of
+from .tree import Condition, MetricUse
 
 
 def check(
@@ -16,7 +15,7 @@ def check(
     kind: Literal["condition", "layer"] = "condition",
     shorthand: str | None = None,
 ) -> Condition:
-    """The condition that `text` says, if this version can watch it and it can ever hold.
+    """The condition that `text` says, if it can ever hold.
 
     Raises ConditionError, whose message is for the user. A `layer` breakpoint's condition may do
     without a metric (`step > 100`) and may be blank, which is `True`. `shorthand` is the metric
@@ -27,7 +26,6 @@ def check(
     parsed = parse_with_offsets(
         "True" if blank else text, shorthand=shorthand, need_metric=need_metric
     )
-    _refuse_unwatched(parsed, text)
     if kind == "layer":
         _refuse_unknown_at_entry(parsed, text)
     if reason := unsatisfiable(parsed.condition):
@@ -44,31 +42,3 @@ def _refuse_unknown_at_entry(parsed: Parsed, text: str) -> None:
                 "condition can use step and optimizer_step"
             )
             raise ConditionError(message, text, parsed.offsets[source])
-
-
-def _refuse_unwatched(parsed: Parsed, text: str) -> None:
-    for source in parsed.condition.inputs:
-        metric = metric_of(source)
-        word = None if metric.watched else metric.name
-        if isinstance(source, MetricUse) and metric.watched:
-            watched = {option.name: option.watched for option in metric.options}
-            word = next(
-                (f'{n}="{v}" of {metric.name}' for n, v in source.options if v not in watched[n]),
-                None,
-            )
-        if word:
-            message = (
-                f"{word} is part of the condition language but is not watched by this version; "
-                f"it watches {_watched_in_words()}"
-            )
-            raise ConditionError(message, text, parsed.offsets[source])
-
-
-def _watched_in_words() -> str:
-    watched = (metric for metric in METRICS.values() if metric.watched and not metric.counter)
-    return " and ".join(_with_options(metric) for metric in watched)
-
-
-def _with_options(metric: Metric) -> str:
-    options = [f"{option.name}s {' and '.join(option.watched)}" for option in metric.options]
-    return metric.name + (f" ({', '.join(options)})" if options else "")

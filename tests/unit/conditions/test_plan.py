@@ -15,32 +15,14 @@ from tensorpoint.conditions.plan import check
         'nonfinite("h.*", phase="input") and step > 100',
         'nonfinite("h.*", phase="forward") or optimizer_step > 3 and not nonfinite("h.*")',
         "nonfinite() and not last(nonfinite())",
+        "step > 1 and grad_norm() > 10",
+        'nonfinite(phase="backward")',
+        "loss > 3",
+        'score("m:f") > 0.5',
     ],
 )
-def test_what_this_version_watches_is_accepted(text: str) -> None:
+def test_what_can_hold_is_accepted(text: str) -> None:
     assert check(check(text).text) == check(text)
-
-
-def test_metric_that_is_not_watched_is_refused_by_name() -> None:
-    with pytest.raises(ConditionError) as caught:
-        check("step > 1 and grad_norm() > 10")
-    assert caught.value.message == (
-        "grad_norm is part of the condition language but is not watched by this version; "
-        "it watches nonfinite (phases input and forward)"
-    )
-    assert caught.value.offset == 13
-
-
-@pytest.mark.parametrize("phase", ["backward", "update"])
-def test_phase_that_is_not_watched_is_refused(phase: str) -> None:
-    with pytest.raises(ConditionError, match=f'phase="{phase}" of nonfinite .* not watched'):
-        check(f'nonfinite(phase="{phase}")')
-
-
-@pytest.mark.parametrize("text", ["loss > 3", "last(loss) > 3", 'score("m:f") > 0.5'])
-def test_names_and_functions_that_are_not_watched_are_refused(text: str) -> None:
-    with pytest.raises(ConditionError, match="not watched by this version"):
-        check(text)
 
 
 def test_condition_that_can_never_hold_is_refused_with_the_reason() -> None:
