@@ -19,7 +19,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import latency, machine, overhead, table  # noqa: E402
+from tests.bench import entropy, latency, machine, overhead, table  # noqa: E402
 from tests.bench.fleet import Fleet  # noqa: E402
 
 
@@ -35,15 +35,18 @@ def main() -> None:
     with Fleet() as fleet:
         for group in overhead.GROUPS:
             rows = groups.setdefault(group.name, [])
-            for model in overhead.MODEL_NAMES:
+            for model in (*overhead.MODEL_NAMES, *group.also):
                 _say(began, f"training {model}: {group.name}")
                 rows += overhead.measure(fleet, group, model, effort, least)
+    _say(began, "training small models for false stops of entropy_shift")
+    detections = entropy.measure(seeds=(71,) if arguments.quick else (71, 72))
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
         table.page(
             f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
             table.latency_table(latencies),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
+            table.detection_table(detections),
         )
     )
     if arguments.json is not None:
@@ -53,7 +56,7 @@ def main() -> None:
             "load_at_end": machine.load(),
             "targets": {
                 "latency_p50_ms": latency.TARGET_P50_MS,
-                "hooks_share": overhead.TARGET_SHARE,
+                "hooks_share": {name: target for name, _, target in overhead.ARMED},
             },
             "latency": [
                 {
@@ -67,6 +70,7 @@ def main() -> None:
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],
+            "entropy_shift": [asdict(row) for row in detections],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

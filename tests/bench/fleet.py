@@ -82,9 +82,9 @@ class Worker:
         self._stream.flush()
         return Sample(**self._read())
 
-    def arm(self, armed: bool) -> None:
-        """Switch NaN/Inf on or off through the debugger; there is none here."""
-        if armed:
+    def arm(self, conditions: tuple[str, ...]) -> None:
+        """Set exactly these through the debugger; there is none here."""
+        if conditions:
             raise ValueError("this worker has no debugger")
 
     def _read(self) -> Any:
@@ -105,7 +105,7 @@ class DebuggedWorker(Worker):
 
     def __init__(self, adapter: list[str] | None) -> None:
         self._adapter = adapter
-        self._armed = False
+        self._armed: tuple[str, ...] = ()
         super().__init__()
 
     def _start(self, port: str) -> None:
@@ -117,11 +117,14 @@ class DebuggedWorker(Worker):
             filters=[],
         )
 
-    def arm(self, armed: bool) -> None:
-        if armed != self._armed:
-            filters = ["nonfinite"] if armed else []
-            self._session.request("setExceptionBreakpoints", filters=filters, filterOptions=[])
-            self._armed = armed
+    def arm(self, conditions: tuple[str, ...]) -> None:
+        if conditions != self._armed:
+            options = [{"filterId": "tensorpoint", "condition": text} for text in conditions]
+            answer = self._session.request(
+                "setExceptionBreakpoints", filters=[], filterOptions=options
+            )
+            assert all(item["verified"] for item in answer["breakpoints"]), answer
+            self._armed = conditions
 
     def has_ended(self) -> bool:
         return bool(self._session.seen("terminated"))

@@ -13,9 +13,35 @@ from tests.bench.fleet import Fleet, Sample, Worker
 from tests.bench.rounds import rounds, taking_turns
 from tests.bench.spread import Spread, paired_ratio, spread
 
-TARGET_SHARE = 0.03
 #: Those of `models`, which this process does not import: it has no torch.
 MODEL_NAMES = ("GPT-2", "ResNet")
+#: Without a target: its step takes less time than its hooks' Python.
+TINY = "MLP"
+
+#: What is armed under the debugger: the name, the conditions, and the share of a step that its
+#: hooks may take. None of them ever fires.
+NONFINITE = ("nonfinite()",)
+FORWARD = ('nonfinite(phase="input") or nonfinite(phase="forward")',)
+GRAD_NORM = ("grad_norm() > 1e30",)
+ENTROPY = ('entropy_shift("*") > 1e30',)
+EVERYTHING = (
+    *NONFINITE,
+    *GRAD_NORM,
+    *ENTROPY,
+    'grad_norm("*") > 1e30',
+    'absmax("*") > 1e30',
+    'zero_fraction("*") > 0.999',
+    "update_ratio() > 1e30",
+    "loss > 1e30",
+    "memory_growth() > 1e30",
+)
+ARMED: tuple[tuple[str, tuple[str, ...], float], ...] = (
+    ("NaN/Inf, forward only", FORWARD, 0.03),
+    ("NaN/Inf in all phases, as on F5", NONFINITE, 0.05),
+    ("global gradient norm", GRAD_NORM, 0.015),
+    ("attention entropy shift, sampled", ENTROPY, 0.06),
+    ("everything", EVERYTHING, 0.10),
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +58,14 @@ class Overhead:
     plumbing_share: float | None = None
     hook_runs: int | None = None
     is_base: bool = False
+    #: The share of a step that its hooks may take.
+    target: float | None = None
 
     @property
     def met(self) -> bool | None:
-        return None if self.share is None else self.share.median <= TARGET_SHARE
+        if self.share is None or self.target is None:
+            return None
+        return self.share.median <= self.target
 
 
 @dataclass(frozen=True)
@@ -43,8 +73,9 @@ class _Variant:
     what: str
     worker: Worker
     watch: str = "none"
-    armed: bool = False
+    armed: tuple[str, ...] = ()
     account: bool = False
+    target: float | None = None
 
     def run(self, model: str, settle: bool) -> Sample:
         self.worker.arm(self.armed)
@@ -60,6 +91,8 @@ class Group:
     variants: Callable[[Fleet], Sequence[_Variant]] = field(repr=False)
     #: Whether watches are switched on and off in it, so that each step needs a forward before.
     settles: bool = True
+    #: Further models, beside those that every group is measured on.
+    also: tuple[str, ...] = ()
 
 
 def _nothing_armed(fleet: Fleet) -> Sequence[_Variant]:
@@ -76,8 +109,10 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
     return (
         _Variant("plain", worker),
         _Variant("plain again", worker),
-        _Variant("tensorpoint NaN/Inf", worker, "nonfinite"),
-        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", account=True),
+        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", target=0.05),
+        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", account=True, target=0.05),
+        _Variant("tensorpoint recording facts", worker, "recording", target=0.04),
+        _Variant("tensorpoint recording facts", worker, "recording", account=True, target=0.04),
         _Variant("naive isnan().any() hooks", worker, "naive"),
         _Variant("set_detect_anomaly(True)", worker, "detect_anomaly"),
         _Variant("DebugUnderflowOverflow", worker, "DebugUnderflowOverflow"),
@@ -87,17 +122,25 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
 def _in_session(fleet: Fleet) -> Sequence[_Variant]:
     worker = fleet.ours
     return (
-        _Variant("NaN/Inf off", worker),
-        _Variant("NaN/Inf off again", worker),
-        _Variant("NaN/Inf on", worker, armed=True),
-        _Variant("NaN/Inf on", worker, armed=True, account=True),
+        _Variant("nothing armed", worker),
+        _Variant("nothing armed, again", worker),
+        *(
+            _Variant(name, worker, armed=conditions, account=account, target=target)
+            for name, conditions, target in ARMED
+            for account in (False, True)
+        ),
     )
 
 
 GROUPS = (
     Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed, False),
     Group("A watch armed, no debugger: all variants in one process", 45, _watches),
-    Group("NaN/Inf under the debugger: switched on and off in one session", 24, _in_session),
+    Group(
+        "Armed under the debugger: switched on and off in one session",
+        60,
+        _in_session,
+        also=(TINY,),
+    ),
 )
 
 
@@ -113,7 +156,7 @@ def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -
     base = [sample.step for sample in samples[variants[0]]]
     accounts = {variant.what: samples[variant] for variant in variants if variant.account}
     rows = [
-        _row(group, model, variant.what, samples[variant], base, accounts.get(variant.what))
+        _row(group, model, variant, samples[variant], base, accounts.get(variant.what))
         for variant in variants
         if not variant.account
     ]
@@ -123,7 +166,7 @@ def measure(fleet: Fleet, group: Group, model: str, effort: float, least: int) -
 def _row(
     group: Group,
     model: str,
-    what: str,
+    variant: _Variant,
     samples: Sequence[Sample],
     base: Sequence[float],
     account: Sequence[Sample] | None,
@@ -132,7 +175,8 @@ def _row(
     row = Overhead(
         model=model,
         group=group.name,
-        what=what,
+        what=variant.what,
+        target=None if model == TINY else variant.target,
         ratio=paired_ratio(steps, base),
         step_ms=spread(steps).median / 1e6,
         rounds=len(steps),

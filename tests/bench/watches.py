@@ -17,18 +17,27 @@ from tensorpoint.wire.codec import encode
 
 _NOTHING = encode(Plan(WIRE_VERSION))
 _NONFINITE = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "condition", "nonfinite()"),)))
+_RECORDING = encode(Plan(WIRE_VERSION, record=True))
 
 
 @contextmanager
-def _nonfinite(_: nn.Module) -> Iterator[None]:
+def _agent(plan: str) -> Iterator[None]:
     """Our agent as the adapter loads it, but with no debugger around it."""
     boot(str(PACKAGE_FOLDER), _NOTHING)
     sync: Callable[[str], str] = sys.modules["_tensorpoint.agent.session"].sync
-    sync(_NONFINITE)
+    sync(plan)
     try:
         yield
     finally:
         sync(_NOTHING)
+
+
+def _nonfinite(_: nn.Module) -> AbstractContextManager[None]:
+    return _agent(_NONFINITE)
+
+
+def _recording(_: nn.Module) -> AbstractContextManager[None]:
+    return _agent(_RECORDING)
 
 
 @contextmanager
@@ -68,6 +77,7 @@ def _none(_: nn.Module) -> AbstractContextManager[object]:
 WATCHES: dict[str, Callable[[nn.Module], AbstractContextManager[object]]] = {
     "none": _none,
     "nonfinite": _nonfinite,
+    "recording": _recording,
     "naive": _naive,
     "detect_anomaly": _detect_anomaly,
     "DebugUnderflowOverflow": _debug_underflow_overflow,

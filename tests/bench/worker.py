@@ -52,7 +52,7 @@ def serve(bench: TextIO) -> None:
             {
                 "step": step - account.runs * costs.wrapper,
                 "hooks": account.nanoseconds - account.runs * costs.interval,
-                "plumbing": account.runs / 2 * costs.plumbing,
+                "plumbing": account.modules / 2 * costs.plumbing + account.nodes * costs.node,
                 "runs": account.runs,
             },
         )
@@ -75,7 +75,7 @@ def run_accounted(training: Training, watch: str) -> tuple[int, Account]:
     """The same, and what of it the global hooks took."""
     with WATCHES[watch](training.model):
         training.settle()
-        with accounted() as account:
+        with accounted(training.model) as account:
             return _timed(training), account
 
 
