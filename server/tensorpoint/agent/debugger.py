@@ -23,9 +23,13 @@ from typing import Any
 
 #: Annotations of stops that are about to be announced, by thread ident.
 _announcing: dict[int, dict[str, Any]] = {}
+#: What is shown of the threads that are suspended now, by thread ident.
+_shown: dict[int, dict[str, Any]] = {}
 #: Files shown and stepped through although `justMyCode` would hide them: that of the stop frame.
 _revealed: set[str] = set()
 _wrapped: set[int] = set()
+_AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def attached() -> bool:
@@ -50,12 +54,30 @@ def evaluating() -> bool:
     )
 
 
-def prepare(on_detach: Callable[[], None]) -> None:
+class _NoThread:
+    is_in_wait_loop = False
+
+
+def thread_state() -> Any:
+    """For a thread of the program: what has `is_in_wait_loop` while it is suspended.
+
+    It is suspended and runs something: an expression of the user's. To be asked for often, where
+    `evaluating` is too slow.
+    """
+    db = _debugger()
+    return _NoThread if db is None else db.set_additional_thread_info(threading.current_thread())
+
+
+def prepare(
+    on_detach: Callable[[], None], on_attach: Callable[[], None], *, hide_agent: bool = False
+) -> None:
     """Make pydevd answer promptly and carry our reasons. Harmless when called again.
 
-    `on_detach` is called on pydevd's reader thread when the client goes away, also when it
-    vanishes: pydevd then resumes all threads but keeps its connection to debugpy's adapter, and a
-    later stop would wait for nobody.
+    `hide_agent` is for sessions that our adapter did not start: it tells pydevd itself.
+
+    Both are called on pydevd's reader thread: `on_attach` when a client has configured its session,
+    `on_detach` when it goes away, also when it vanishes: pydevd then resumes all threads but keeps
+    its connection to debugpy's adapter, and a later stop would wait for nobody.
     """
     db = _debugger()
     if db is None or id(db) in _wrapped:
@@ -67,14 +89,21 @@ def prepare(on_detach: Callable[[], None]) -> None:
     if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _wrap_suspend_notification(db)
+    _wrap_exception_info()
     _wrap_filters(db)
-    on_disconnect = db.on_disconnect
+    if hide_agent:
+        _hide_agent(db)
+    on_disconnect, on_configured = db.on_disconnect, db.on_configuration_done
 
     def disconnect() -> None:
         on_disconnect()
         on_detach()
 
-    db.on_disconnect = disconnect
+    def configured() -> None:
+        on_configured()
+        on_attach()
+
+    db.on_disconnect, db.on_configuration_done = disconnect, configured
 
 
 def send_event(event: str, body: dict[str, Any]) -> None:
@@ -109,16 +138,20 @@ def suspend(frame: FrameType, body: dict[str, Any]) -> None:
         return
     _reveal(db, frame)
     _announcing[threading.get_ident()] = body
+    _shown[threading.get_ident()] = body
     try:
         guarded(frame)
     finally:
         _announcing.pop(threading.get_ident(), None)
+        del _shown[threading.get_ident()]
 
 
 def folder() -> str:
     """The folder of the debugger's own files, with a separator at its end."""
     pydevd = sys.modules.get("pydevd")
-    path = os.path.abspath(getattr(pydevd, "__file__", None) or __file__)
+    if pydevd is None or not pydevd.__file__:
+        return _AGENT_FOLDER
+    path = os.path.abspath(pydevd.__file__)
     for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
         path = os.path.dirname(path)
     return path + os.sep
@@ -128,7 +161,8 @@ def client_path(frame: FrameType) -> str:
     """The file of `frame` as the client knows it: absolute, and mapped by `pathMappings`."""
     files = sys.modules.get("pydevd_file_utils")
     if files is None:
-        return frame.f_code.co_filename
+        name = frame.f_code.co_filename
+        return name if name.startswith("<") else os.path.abspath(name)  # <ipython-input-...>
     path = files.get_abs_path_real_path_and_base_from_frame(frame)[0]
     return str(files.map_file_to_client(path)[0])
 
@@ -137,7 +171,9 @@ def in_project(frame: FrameType) -> bool:
     """Whether `frame` runs the user's own code, by the debugger's notion of it."""
     db = _debugger()
     if db is None:
-        return "site-packages" not in frame.f_code.co_filename
+        name = frame.f_code.co_filename
+        installed = "site-packages" in name or "dist-packages" in name
+        return not (installed or name.startswith((_STANDARD_LIBRARY, "<frozen ", "<string>")))
     if frame.f_code.co_filename in _revealed:
         return False
     return not type(db).apply_files_filter(db, frame, frame.f_code.co_filename, True)
@@ -152,7 +188,8 @@ def enable_tracing() -> None:
 
 def _debugger() -> Any:
     constants = sys.modules.get("_pydevd_bundle.pydevd_constants")
-    return constants.get_global_debugger() if constants is not None else None
+    db = constants.get_global_debugger() if constants is not None else None
+    return db if hasattr(db, "on_configuration_done") else None  # PyCharm's pydevd speaks no DAP
 
 
 def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType], None]:
@@ -183,12 +220,47 @@ def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType],
             info.suspend_type = PYTHON_SUSPEND
             mark(thread, CMD_SET_BREAK)
             wait(thread, frame, "line", None)
+            owner = _thread_of(frame)
+            if owner is not None and owner is not thread:
+                _hand_step_over(db, info, set_additional_thread_info(owner), owner, frame)
         finally:
             info.is_tracing -= 1
             if monitoring and paused:
                 monitoring.resume_current_thread_tracing()
 
     return run
+
+
+def _thread_of(frame: FrameType) -> threading.Thread | None:
+    """The thread whose stack `frame` is on: for a stop on autograd's thread, the one that waits."""
+    tops = sys._current_frames()
+    idents = [threading.get_ident(), *tops]
+    for ident in idents:
+        other = tops.get(ident)
+        while other is not None and other is not frame:
+            other = other.f_back
+        if other is not None:
+            return next((item for item in threading.enumerate() if item.ident == ident), None)
+    return None
+
+
+def _hand_step_over(
+    db: Any, info: Any, owner_info: Any, owner: threading.Thread, frame: FrameType
+) -> None:
+    """The step that the user takes from `frame` is one of the thread that runs it.
+
+    The stopped thread has no frame that would ever reach another line; it goes on running.
+    """
+    if info.pydev_step_cmd == -1:
+        return
+    owner_info.pydev_original_step_cmd = info.pydev_original_step_cmd
+    owner_info.pydev_step_cmd = info.pydev_step_cmd
+    owner_info.pydev_step_stop = frame
+    owner_info.update_stepping_info()
+    info.pydev_original_step_cmd = info.pydev_step_cmd = -1
+    info.pydev_step_stop = None
+    info.update_stepping_info()
+    db.set_trace_for_frame_and_parents(owner.ident, frame)
 
 
 def _wrap_suspend_notification(db: Any) -> None:
@@ -212,6 +284,52 @@ def _wrap_suspend_notification(db: Any) -> None:
         return command
 
     factory.make_thread_suspend_single_notification = make_thread_suspend_single_notification
+
+
+def _wrap_exception_info() -> None:
+    """Answer `exceptionInfo` with the diagnosis where debugpy's own adapter serves the client.
+
+    VS Code asks for it at each stop for an exception and shows the answer in place of our text.
+    """
+    comm: Any = sys.modules.get("_pydevd_bundle.pydevd_comm")
+    original = getattr(comm, "build_exception_info_response", None)
+    if original is None or hasattr(original, "tensorpoint"):
+        return
+
+    def build_exception_info_response(
+        db: Any, thread_id: Any, thread: Any, *args: Any, **named: Any
+    ) -> Any:
+        response = original(db, thread_id, thread, *args, **named)
+        body = _shown.get(thread.ident)
+        if body is not None:
+            answer, text = response.body, body["text"]
+            answer.exceptionId = body["description"].removeprefix("Paused on ")
+            answer.description = answer.details.message = text
+            answer.breakMode = "always"
+            answer.details.typeName = body["tensorpoint"]["event"]
+            answer.details.stackTrace = answer.details.source = None
+        return response
+
+    build_exception_info_response.tensorpoint = True  # type: ignore[attr-defined]
+    comm.build_exception_info_response = build_exception_info_response
+
+
+def _hide_agent(db: Any) -> None:
+    """Never trace the agent, nor list its frames."""
+    external = db.dont_trace_external_files
+
+    def custom_dont_trace_external_files(path: str) -> bool:
+        return path.startswith(_AGENT_FOLDER) or bool(external(path))
+
+    # By its name and these pydevd knows whether the patterns that a client sends are news.
+    custom_dont_trace_external_files.start_patterns = getattr(  # type: ignore[attr-defined]
+        external, "start_patterns", ()
+    )
+    custom_dont_trace_external_files.end_patterns = getattr(  # type: ignore[attr-defined]
+        external, "end_patterns", ()
+    )
+    db.dont_trace_external_files = custom_dont_trace_external_files
+    db.clear_dont_trace_start_end_patterns_caches()
 
 
 def _wrap_filters(db: Any) -> None:

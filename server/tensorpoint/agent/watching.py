@@ -1,0 +1,72 @@
+"""`tensorpoint.watch`: tensorpoints for the time of a `with` statement or of a function's calls.
+
+A watch is of the process, not of the thread that enters it: torch also runs modules on threads that
+enter nothing (`DataParallel`, autograd's own). One that raises does so on the thread of the hit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from .hit import Hit
+from .local import LocalRule, On, tensorpoint
+from .session import running
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Watch(ContextDecorator):
+    """May be entered again, also while it is entered: each time starts without memory."""
+
+    def __init__(
+        self, tensorpoints: Sequence[tuple[Literal["condition", "layer"], str, str]], on: On
+    ) -> None:
+        self._tensorpoints = tuple(tensorpoints)
+        self._on: On = on
+        #: Which of them an exit takes out makes no difference.
+        self._entered: list[tuple[LocalRule, ...]] = []
+
+    def __enter__(self) -> Watch:
+        rules = tuple(LocalRule(tensorpoint(*item), self._on) for item in self._tensorpoints)
+        running().add(rules)
+        self._entered.append(rules)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        running().take_out(self._entered.pop())
+        if isinstance(error, Hit):
+            _end_at_the_line(error)
+
+    def __call__(self, func: F) -> F:
+        """Watch during each call of `func`."""
+        if (
+            inspect.iscoroutinefunction(func)
+            or inspect.isgeneratorfunction(func)
+            or inspect.isasyncgenfunction(func)
+        ):
+            name = getattr(func, "__qualname__", func)
+            raise TypeError(
+                f"{name} runs after its call has returned: write `with tensorpoint.watch(...)` "
+                "in its body"
+            )
+        return super().__call__(func)
+
+
+def _end_at_the_line(hit: Hit) -> None:
+    """Cut torch's frames and ours off the traceback: it, and a post-mortem debugger, end there."""
+    trace, last = hit.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code is hit.code:
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None

@@ -1,0 +1,201 @@
+"""`pytest --tensorpoint`: a real pytest over a test file, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.dap import adapter_environment
+
+MODEL = """\
+import torch
+from torch import nn
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log = Log()
+
+    def forward(self, x):
+        return self.log(x)  # call log
+"""
+TESTS = """\
+import pytest
+import torch
+from model import Net
+
+
+def test_good():
+    Net()(torch.ones(2))
+
+
+def test_bad():
+    Net()(-torch.ones(2))
+"""
+MARKED = TESTS.replace("def test_bad", "@pytest.mark.tensorpoint({!r})\ndef test_bad")
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run pytest over a test file; returns its exit status and what it printed."""
+
+    def run(tests: str, *arguments: str) -> tuple[int, str]:
+        (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+        (tmp_path / "test_it.py").write_text(textwrap.dedent(tests), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-p", "tensorpoint.pytest_plugin", *arguments]
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "test_it.py"],
+            check=False,
+            cwd=tmp_path,
+            # Without it the plugin may come twice, by its entry point as well.
+            env={**adapter_environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "120"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_without_a_condition_it_does_nothing_and_imports_nothing(run: Run) -> None:
+    status, output = run(
+        """\
+        import sys
+
+        def test_modules():
+            ours = [name for name in sys.modules if "tensorpoint" in name]
+            assert sorted(ours) == ["tensorpoint", "tensorpoint.pytest_plugin"]
+            assert not {"rich", "z3", "debugpy", "torch"} & set(sys.modules)
+        """,
+        "-W",
+        "error",
+    )
+    assert status == 0, output
+
+
+def test_a_hit_fails_the_test_with_the_report(run: Run) -> None:
+    status, output = run(TESTS, "--tensorpoint", "nonfinite()")
+    assert status == 1, output
+    assert "1 failed, 1 passed" in output
+    assert "NaN in the output of log (Log), called at model.py:16 in forward." in output
+    assert "> 16 |     return self.log(x)  # call log" in output
+    assert "test_it.py:11 called from your code" in output
+    assert "module       log (Log)" in output
+    assert 'tensorpoint  nonfinite("*")' in output
+    assert "Traceback" not in output and "_call_impl" not in output
+    assert "FAILED test_it.py::test_bad - NaN in the output of log (Log)" in output
+
+
+@pytest.mark.parametrize("style", ["long", "native"])
+def test_the_traceback_is_kept_on_request(run: Run, style: str) -> None:
+    status, output = run(TESTS, "--tensorpoint", "nonfinite()", f"--tb={style}")
+    assert status == 1, output
+    assert "TensorpointHit: NaN in the output of log" in output
+    assert "> 16 |     return self.log(x)  # call log" in output
+
+
+def test_a_mark_watches_one_test(run: Run) -> None:
+    status, output = run(MARKED.format("nonfinite()"))
+    assert status == 1 and "1 failed, 1 passed" in output, output
+    status, output = run(MARKED.format("nonfinite() and step > 3"))
+    assert status == 0, output
+
+
+def test_fixtures_are_watched(run: Run) -> None:
+    status, output = run(
+        """\
+        import pytest, torch
+        from model import Net
+
+        @pytest.fixture
+        def out():
+            return Net()(-torch.ones(2))
+
+        def test_it(out): ...
+        """,
+        "--tensorpoint=nonfinite()",
+    )
+    assert status == 1 and "ERROR at setup" in output and "> 16 | " in output, output
+
+
+def test_a_hit_on_another_thread_fails_the_test(run: Run) -> None:
+    status, output = run(
+        """\
+        import threading, torch
+        from model import Net
+
+        def test_it():
+            thread = threading.Thread(target=Net(), args=(-torch.ones(2),))
+            thread.start()
+            thread.join()
+        """,
+        "--tensorpoint=nonfinite()",
+    )
+    assert status == 1 and "NaN in the output of log" in output, output
+
+
+def test_a_test_may_expect_the_hit(run: Run) -> None:
+    status, output = run(
+        """\
+        import pytest, tensorpoint, torch
+        from model import Net
+
+        def test_it():
+            with pytest.raises(tensorpoint.TensorpointHit):
+                Net()(-torch.ones(2))
+        """,
+        "--tensorpoint=nonfinite()",
+    )
+    assert status == 0, output
+
+
+def test_other_failures_look_as_they_do(run: Run) -> None:
+    status, output = run("def test_it(): assert 1 + 1 == 3", "--tensorpoint=nonfinite()")
+    assert status == 1 and "assert (1 + 1) == 3" in output, output
+
+
+@pytest.mark.parametrize("workers", [False, True], ids=["alone", "xdist"])
+def test_a_wrong_condition_is_a_usage_error_at_the_start(run: Run, workers: bool) -> None:
+    more = ("-p", "xdist", "-n", "1") if workers else ()
+    status, output = run(TESTS, "--tensorpoint", "nonfinit()", *more)
+    assert status == pytest.ExitCode.USAGE_ERROR, output
+    assert "did you mean nonfinite?" in output and "\nnonfinit()\n^" in output, output
+    assert "passed" not in output
+
+
+def test_a_wrong_mark_is_a_usage_error_at_the_start(run: Run) -> None:
+    status, output = run(MARKED.format("nonfinit()"))
+    assert status == pytest.ExitCode.USAGE_ERROR, output
+    assert "test_it.py::test_bad" in output and "did you mean nonfinite?" in output
+    assert "passed" not in output
+
+
+def test_works_with_xdist(run: Run) -> None:
+    xdist = ("-p", "xdist", "-n", "1")
+    status, output = run(TESTS, "--tensorpoint", "nonfinite()", *xdist)
+    assert status == 1 and "1 failed, 1 passed" in output, output
+    assert "> 16 |     return self.log(x)  # call log" in output
+    assert "FAILED test_it.py::test_bad - NaN in the output of log (Log)" in output
+    status, output = run(MARKED.format("nonfinit()"), *xdist)
+    assert status == 1 and "the tensorpoint mark is refused" in output, output
+
+
+def test_the_entry_point_names_the_plugin() -> None:
+    text = Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    assert '[project.entry-points.pytest11]\ntensorpoint = "tensorpoint.pytest_plugin"' in text
+    assert import_module("tensorpoint.pytest_plugin").pytest_addoption
