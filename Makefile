@@ -9,7 +9,7 @@ BENCHFLAGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
-IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions wire)
+IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions wire) adapters
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench dist clean
@@ -31,7 +31,7 @@ lint: $(READY)  ## style, format, types, import floors
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	@# In the debuggee the package has another name, so these rooms import relatively.
-	@! grep -rnE '^ *(from|import) tensorpoint\b' --include='*.py' $(IN_DEBUGGEE) || { \
+	@! grep -rnE '^ *(from|import) tensorpoint(_adapters)?\b' --include='*.py' $(IN_DEBUGGEE) || { \
 	    echo "error: import relatively there" >&2; exit 1; }
 
 format: $(READY)  ## apply what lint asks for, where ruff can
@@ -47,7 +47,7 @@ dist: $(READY)  ## build wheel and sdist into dist/
 
 clean:  ## remove what was built and cached; .venv stays
 	rm -rf dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find server tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find server adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian packs `venv` on its own: without it the first attempt fails half way.
 $(READY): pyproject.toml constraints.txt

@@ -119,6 +119,13 @@ def _run_parser() -> argparse.ArgumentParser:
         choices=("continue", "quit"),
         help="after the last stop that is reported: let the program run on, or end it (quit)",
     )
+    parser.add_argument(
+        "--facts",
+        metavar="FILE",
+        type=Path,
+        help="record shapes, statistics and gradient norms, and leave them there as JSON; those "
+        "of child processes in FILE.PID",
+    )
     _add_python(parser)
     parser.add_argument(
         "--no-subprocess",
@@ -172,7 +179,7 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], Program | None]:
     """Our options, and the program with all that follows it, left as it is."""
     from tensorpoint.run import Program
 
-    with_value = {"--on", "--max-stops", "--on-stop", "--python", "--log-dir"}
+    with_value = {"--on", "--max-stops", "--on-stop", "--python", "--log-dir", "--facts"}
     i = 0
     while i < len(argv):
         word = argv[i]
@@ -212,6 +219,7 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
         on_stop=given.on_stop or "quit",
         python=given.python,
         log_dir=given.log_dir,
+        facts=given.facts,
         subprocess=not given.no_subprocess,
         stdout_is_ours=given.json,
     )

@@ -18,7 +18,7 @@ import pytest
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("dist")]
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "server"
+PACKAGES = (ROOT / "server" / "tensorpoint", ROOT / "adapters" / "tensorpoint_adapters")
 
 
 def _run(*command: str | Path, cwd: Path, timeout: float = 240) -> str:
@@ -60,9 +60,14 @@ def installed(dists: Dists, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return env / "bin"
 
 
-def _sources() -> set[str]:
-    files = (p for p in (PACKAGE / "tensorpoint").rglob("*") if p.is_file())
-    return {p.relative_to(PACKAGE).as_posix() for p in files if "__pycache__" not in p.parts}
+def _sources(above: Path | None = None) -> set[str]:
+    """The files of both packages, below where they are imported from, or below `above`."""
+    return {
+        path.relative_to(above or package.parent).as_posix()
+        for package in PACKAGES
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_the_wheel_holds_the_whole_package_and_nothing_else(dists: Dists):
@@ -70,14 +75,14 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(dists: Dists):
         names = set(archive.namelist())
     packaged = {name for name in names if ".dist-info/" not in name}
     assert packaged == _sources()
-    assert "tensorpoint/py.typed" in packaged
+    assert {"tensorpoint/py.typed", "tensorpoint_adapters/spec.py"} <= packaged
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
 def test_the_sdist_holds_what_make_needs(dists: Dists):
     with tarfile.open(dists.sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {f"server/{name}" for name in _sources()} <= names
+    assert _sources(ROOT) <= names
     wanted = {"LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml"}
     assert wanted <= names
     assert "tests/dist/test_wheel.py" in names

@@ -27,7 +27,9 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).resolve().parent
 
-_EVENTS = frozenset({"nonfinite.input", "nonfinite.forward"})
+_EVENTS = frozenset(
+    {"nonfinite.input", "nonfinite.forward", "nonfinite.backward", "nonfinite.update"}
+)
 _REQUIRED = frozenset({"event", "module"})
 _OPTIONAL = frozenset({"type", "step", "file", "code", "argument", "sample"})
 _EXPECT = re.compile(r"#\s*expect:\s*(.*)$")

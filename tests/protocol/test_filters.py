@@ -26,9 +26,12 @@ def test_the_filters_are_debugpys_and_then_ours() -> None:
         "uncaught",
         "userUnhandled",
         "nonfinite",
+        "grad_norm",
+        "entropy_shift",
         "tensorpoint",
     ]
-    nonfinite, condition = filters[3:]
+    nonfinite, *others, condition = filters[3:]
+    assert not any(item["default"] for item in others)
     assert nonfinite["label"] == "NaN/Inf" and nonfinite["default"] is True
     assert condition["label"] == "Tensor condition" and condition["default"] is False
     assert nonfinite["supportsCondition"] and condition["supportsCondition"]

@@ -45,10 +45,11 @@ def test_launch_tensorpoints_become_filters_that_can_be_switched_off(write: Writ
         (announced,) = session.seen("capabilities")
         filters = announced["capabilities"]["exceptionBreakpointFilters"]
         assert [item["filter"] for item in filters] == [
-            *("raised", "uncaught", "userUnhandled", "nonfinite", "tensorpoint"),
+            *("raised", "uncaught", "userUnhandled"),
+            *("nonfinite", "grad_norm", "entropy_shift", "tensorpoint"),
             *("tensorpoint.0", "tensorpoint.1"),
         ]
-        assert filters[5]["label"] == "layer:a if step == 1" and filters[5]["default"] is True
+        assert filters[7]["label"] == "layer:a if step == 1" and filters[7]["default"] is True
         answer = session.configure(filters=["tensorpoint.1"])
         (item,) = answer["breakpoints"]
         assert item["verified"] is True
@@ -99,7 +100,7 @@ def test_invalid_launch_tensorpoints_are_refused_one_by_one_and_the_rest_holds(
                 "exceptionBreakpointFilters"
             ]
         ]
-        assert names[5:] == ["tensorpoint.1"]
+        assert names[7:] == ["tensorpoint.1"]
         stopped = session.stopped()
         assert stopped["tensorpoint"]["module"] == "b"
         session.resume(stopped)

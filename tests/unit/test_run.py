@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tensorpoint.cli import main, run_options, split_command
-from tensorpoint.run import Arming, Program, RunError, arm, find_python
+from tensorpoint.run import Arming, Program, RunError, arm, find_python, prepare_facts
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,8 @@ def test_options_of_a_whole_command() -> None:
     options, as_json = run_options(
         [
             *("--on", "a", "--on", "b", "--json", "--max-stops", "3", "--on-stop", "continue"),
-            *("--no-subprocess", "--log-dir", "/tmp/l", "--python", "py", "a.py", "x"),
+            *("--no-subprocess", "--log-dir", "/tmp/l", "--python", "py", "--facts", "f.json"),
+            *("a.py", "x"),
         ]
     )
     assert options.on == ("a", "b")
@@ -63,6 +64,7 @@ def test_options_of_a_whole_command() -> None:
     assert not options.subprocess
     assert options.log_dir == Path("/tmp/l")
     assert options.python == "py"
+    assert options.facts == Path("f.json")
     assert options.program == Program("program", "a.py", ("x",))
 
 
@@ -172,3 +174,19 @@ def test_a_wrong_address_is_refused(address: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["dap", "--listen", address])
     assert caught.value.code == 2
+
+
+def test_facts_of_an_earlier_run_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("facts.json").write_text("old", encoding="utf-8")
+    assert prepare_facts(Path("facts.json")) == tmp_path / "facts.json"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_facts_need_a_file_that_can_be_replaced(tmp_path: Path) -> None:
+    for file in (tmp_path, tmp_path / "none" / "facts.json", Path("/dev/null")):
+        with pytest.raises(RunError, match=r"^--facts: ") as caught:
+            prepare_facts(file)
+        assert caught.value.status == 2

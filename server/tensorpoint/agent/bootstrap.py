@@ -1,8 +1,8 @@
 """Loads the agent into the debugged process. The adapter evaluates this file's text there.
 
-The package is loaded from its folder under a private name, so nothing of ours has to be installed
-in the debuggee's environment, its `sys.path` is untouched, and a program that itself imports
-`tensorpoint` gets its own copy.
+Two packages, the agent's and the one with the adapters for frameworks, are loaded from their
+folders under private names, so nothing of ours has to be installed in the debuggee's environment,
+its `sys.path` is untouched, and a program that itself imports `tensorpoint` gets its own copy.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from types import ModuleType
 from typing import Any
 
 PRIVATE_NAME = "_tensorpoint"
+#: The package with the adapters, as it is called where it is installed.
+_ADAPTERS = "tensorpoint_adapters"
+PRIVATE_ADAPTERS = f"_{_ADAPTERS}"
 
 
 def boot(folder: str, plan: str, sources: dict[str, str] | None = None) -> str:
     """Load the package at `folder` and start the agent with `plan`; returns its greeting as JSON.
 
     Where `folder` isn't readable (the program runs in a container, on another machine) the answer
-    is `{"unreadable": true}`; then call again with `sources`, a map from path below `folder` to
-    text. Calling it again in a process that has an agent (a forked child, a second attach) is
-    harmless. A failure is returned as `{"error": ...}`, never raised: the debuggee must not die
-    of us.
+    is `{"unreadable": true}`; then call again with `sources`, a map from path below `folder`, or
+    from `tensorpoint_adapters/...`, to text. Calling it again in a process that has an agent (a
+    forked child, a second attach) is harmless. A failure is returned as `{"error": ...}`, never
+    raised: the debuggee must not die of us.
     """
     try:
         if PRIVATE_NAME not in sys.modules:
@@ -36,7 +39,7 @@ def boot(folder: str, plan: str, sources: dict[str, str] | None = None) -> str:
             elif not os.access(os.path.join(folder, "agent", "session.py"), os.R_OK):
                 return json.dumps({"unreadable": True})
             else:
-                _load_package(folder)
+                _load_packages(folder)
         session = importlib.import_module(f"{PRIVATE_NAME}.agent.session")
         greeting: str = session.start(plan)
         return greeting
@@ -44,9 +47,34 @@ def boot(folder: str, plan: str, sources: dict[str, str] | None = None) -> str:
         return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
 
+def load(folder: str) -> None:
+    """Load the package at `folder`, unless this process has an agent already."""
+    if PRIVATE_NAME not in sys.modules:
+        _load_packages(folder)
+
+
+def adapters_folder(folder: str) -> str | None:
+    """Where the adapters are: next to the package when installed, else in the repository."""
+    above = os.path.dirname(folder)
+    places = (above, os.path.join(os.path.dirname(above), "adapters"))
+    candidates = (os.path.join(place, _ADAPTERS) for place in places)
+    return next((found for found in candidates if os.path.isfile(_entry(found))), None)
+
+
+def _entry(folder: str) -> str:
+    return os.path.join(folder, "__init__.py")
+
+
+def _load_packages(folder: str) -> None:
+    adapters = adapters_folder(folder)
+    if adapters is not None:
+        sys.meta_path.append(_FolderFinder(adapters))
+    _load_package(folder)
+
+
 def _load_package(folder: str) -> None:
     spec = importlib.util.spec_from_file_location(
-        PRIVATE_NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        PRIVATE_NAME, _entry(folder), submodule_search_locations=[folder]
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load the agent from {folder}")
@@ -59,8 +87,24 @@ def _load_package(folder: str) -> None:
         raise
 
 
+class _FolderFinder(importlib.abc.MetaPathFinder):
+    """Finds the adapters' package, which is imported only when something listens to adapters."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != PRIVATE_ADAPTERS:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, _entry(self._folder), submodule_search_locations=[self._folder]
+        )
+
+
 class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds the agent's modules in texts that were sent along."""
+    """Finds the modules of both packages in texts that were sent along."""
 
     def __init__(self, folder: str, sources: dict[str, str]) -> None:
         self._folder = folder
@@ -68,10 +112,11 @@ class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
     def _path(self, fullname: str) -> str | None:
         package, _, rest = fullname.partition(".")
-        if package != PRIVATE_NAME:
+        if package not in (PRIVATE_NAME, PRIVATE_ADAPTERS):
             return None
-        stem = rest.replace(".", "/")
-        candidates = (f"{stem}.py", f"{stem}/__init__.py".lstrip("/"))
+        above = f"{_ADAPTERS}/" if package == PRIVATE_ADAPTERS else ""
+        stem = above + rest.replace(".", "/")
+        candidates = (f"{stem}.py", f"{stem.rstrip('/')}/__init__.py".lstrip("/"))
         return next((path for path in candidates if path in self._sources), None)
 
     def find_spec(
@@ -83,11 +128,15 @@ class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         spec = importlib.machinery.ModuleSpec(
             fullname,
             self,
-            origin=os.path.join(self._folder, found),
+            origin=os.path.join(self._home(found), found),
             is_package=found.endswith("__init__.py"),
         )
         spec.has_location = True  # sets __file__, by which the agent knows its own frames
         return spec
+
+    def _home(self, path: str) -> str:
+        """The folder that `path` is below: that of the adapters is next to ours."""
+        return os.path.dirname(self._folder) if path.startswith(_ADAPTERS) else self._folder
 
     def get_source(self, fullname: str) -> str:
         return self._sources[self._path(fullname) or ""]

@@ -89,6 +89,61 @@ def spoilt_parameter(kind: str, path: str) -> str:
     )
 
 
+#: A bad loss after a model whose output is fine.
+LOSS = (
+    "What the model returned was finite: it was made by what your program computes from that, "
+    "such as a loss function."
+)
+
+
+#: A bad gradient of a parameter, where what came into its module was finite.
+OWN_BACKWARD = "The gradients that came into the module were finite: its own backward made it."
+#: A bad gradient that arrived at the output of a root.
+MADE_OUTSIDE = (
+    "It was made in the backward of what your program computes from that output, such as a loss "
+    "function."
+)
+#: A bad gradient where no module is near.
+NO_MODULE = "It belongs to no module."
+
+
+def gradient_of(name: str, owner: str) -> str:
+    """Whose gradient it is."""
+    return f"It is the gradient of parameter {name} of {owner}."
+
+
+def made_by_receiver(source: str) -> str:
+    """A module turned a finite output gradient into a bad input gradient."""
+    return (
+        f"The gradient of its output was finite, that of its input (the output of {source}) is "
+        "not: its backward made it."
+    )
+
+
+def made_by_operation(source: str) -> str:
+    """An operation of a forward turned a finite gradient into a bad one."""
+    return (
+        f"It was made in the backward of an operation in its forward, after the call of {source}, "
+        "whose output's gradient is not finite."
+    )
+
+
+def clipped(name: str, total_norm: float) -> str:
+    """What clip_grad_norm_ did with an infinite gradient."""
+    return (
+        f"The total norm was {total_norm} because of the gradient of {name}: clipping divides by "
+        "it, which makes NaN of this gradient and 0 of all others."
+    )
+
+
+def written_in_forward(name: str) -> str:
+    """A module wrote a bad value into its own buffer."""
+    return (
+        f"{name} wrote it in a forward since the last optimizer step: the module's statistics "
+        "overflowed, or a NaN went through it."
+    )
+
+
 def place(module: Module, path: str) -> str:
     """A module by path and class; the root by its class alone."""
     name = type(module).__name__

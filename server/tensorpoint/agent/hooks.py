@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from . import debugger
+from .hit import Hit
 from .modules import Call, Names, frame_of_call, running_calls
+from .watches.base import hearing
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 
 _Pair = tuple[Callable[["Module", tuple[Any, ...]], None], Callable[..., None]]
-
-
-class Listener(Protocol):
-    """What hears of module calls. `on_enter` is left out by those that don't need it."""
-
-    def on_root(self, call: Call) -> None: ...
-    def on_exit(self, call: Call, outer: list[Call], output: object) -> None: ...
 
 
 class Hooks:
@@ -46,7 +41,14 @@ class Hooks:
         self._inside: dict[int, int] = {}
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
         self.on_enter: tuple[Callable[[Call, list[Call]], None], ...] = ()
-        self.listeners: tuple[Listener, ...] = ()
+        self._on_root: tuple[Any, ...] = ()
+        self._on_exit: tuple[Any, ...] = ()
+
+    def listen(self, listeners: Iterable[Any]) -> None:
+        """Tell exactly these of module calls from now on."""
+        listeners = list(listeners)
+        self._on_root = hearing(listeners, "on_root")
+        self._on_exit = hearing(listeners, "on_exit")
 
     def install(self) -> None:
         """Register with torch, which must be imported. Does nothing if already there."""
@@ -57,11 +59,9 @@ class Hooks:
         is_compiling = torch.compiler.is_dynamo_compiling
         before, after = self._pair = self._make_hooks(is_compiling)
         module = sys.modules["torch.nn.modules.module"]
-        optimizer = sys.modules["torch.optim.optimizer"]
         self._handles = [
             module.register_module_forward_pre_hook(before),
             module.register_module_forward_hook(after, with_kwargs=True, always_call=True),
-            optimizer.register_optimizer_step_post_hook(self._after_optimizer_step),
             _watch_compiled_calls(module.Module, lambda: None if is_compiling() else self._pair),
             _keep_quiet_about(module, before, after),
             _step_aside_for_export(torch.export, module, lambda: self._pair or ()),
@@ -78,6 +78,10 @@ class Hooks:
         self._pair = None
         self._inside.clear()
         self._threads = _Threads()
+
+    def running(self) -> list[Call]:
+        """The calls that run on this thread, outermost first. Not to be changed."""
+        return self._threads.calls
 
     def _make_hooks(self, is_compiling: Callable[[], bool]) -> _Pair:
         """The two functions that torch calls for every module: as few Python frames as possible.
@@ -96,6 +100,8 @@ class Hooks:
                     calls.append(Call(module, args))
                 else:
                     self._enter(module, args, calls)
+            except Hit:
+                raise
             except Exception as error:
                 on_fault(self, error)
 
@@ -114,13 +120,17 @@ class Hooks:
                 # After an exception torch leaves the keywords out: then there is no output.
                 if output is not None:
                     call.args, call.kwargs = args, kwargs
-                    for listener in self.listeners:
+                    for listener in self._on_exit:
                         try:
                             listener.on_exit(call, calls, output)
+                        except Hit:
+                            raise
                         except Exception as error:
                             on_fault(listener, error)
                 while calls and not calls[-1].seen_entry:
                     calls.pop()  # read again from the frames at the next entry
+            except Hit:
+                raise
             except Exception as error:
                 on_fault(self, error)
 
@@ -152,21 +162,17 @@ class Hooks:
         root, path = self._names.root_and_path(call.module)
         if root is call.module or not path:
             self._names.count_call(root)
-        for listener in self.listeners:
+        for listener in self._on_root:
             self._guard(listener.on_root, call)
 
     def _guard(self, act: Callable[..., None], *arguments: object) -> None:
         """The program must not die of a fault of ours."""
         try:
             act(*arguments)
+        except Hit:
+            raise
         except Exception as error:
             self._on_fault(getattr(act, "__self__", act), error)
-
-    def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        try:
-            self._names.count_optimizer_step(optimizer)
-        except Exception as error:
-            self._on_fault(self, error)
 
 
 class _Threads(threading.local):
@@ -191,8 +197,8 @@ def _is_running(wanted: FrameType | None, frame: FrameType | None) -> bool:
     return frame is not None
 
 
-class _Replaced:
-    """An attribute of torch's that we replaced; `remove` puts the original back.
+class Replaced:
+    """An attribute of torch's (or the program's) that we replaced; `remove` puts the original back.
 
     If the program has replaced it as well by then, its replacement stays.
     """
@@ -207,7 +213,7 @@ class _Replaced:
             setattr(self._owner, self._name, self._original)
 
 
-def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
+def _keep_quiet_about(module: Any, *ours: Any) -> Replaced:
     """Don't let our global hooks count as the program's.
 
     torch warns at each call of a compiled module if there is any global hook, and a program that
@@ -226,12 +232,12 @@ def _keep_quiet_about(module: Any, *ours: Any) -> _Replaced:
             for hook in hooks.values()
         )
 
-    return _Replaced(module, "_has_any_global_hook", has_any_global_hook)
+    return Replaced(module, "_has_any_global_hook", has_any_global_hook)
 
 
 def _step_aside_for_export(
     export_module: Any, module: Any, ours: Callable[[], tuple[Any, ...]]
-) -> _Replaced:
+) -> Replaced:
     """Take our hooks out while `torch.export.export` runs: it refuses any global module hook."""
     original = export_module.export
 
@@ -252,10 +258,10 @@ def _step_aside_for_export(
                 if hook in ours():  # not removed for good meanwhile
                     hooks[number] = hook
 
-    return _Replaced(export_module, "export", export)
+    return Replaced(export_module, "export", export)
 
 
-def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) -> _Replaced:
+def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) -> Replaced:
     """See the boundary of modules compiled in place by `module.compile()`.
 
     Such a module's call goes straight to the compiled function and runs no hook at all. What we put
@@ -284,4 +290,4 @@ def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) 
 
         self._compiled_call_impl = call
 
-    return _Replaced(module_class, "compile", compile)
+    return Replaced(module_class, "compile", compile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..conditions import Input, Sample
 from . import explain
 from .modules import Call, Names, keywords_of
 from .rules import Rule
@@ -28,8 +29,11 @@ class LayerBreakpoints:
         matching = [rule for rule in self._rules if rule.looks_at(path)]
         if not matching:
             return
-        values = self._names.counters(call.module)
-        fired = [rule for rule in matching if rule.holds(values) is True]
+
+        def lookup(wanted: Input) -> Sample | None:
+            return self._names.counter(str(wanted), call.module)
+
+        fired = [rule for rule in matching if rule.holds(lookup) is True]
         if fired:
             event = Event(
                 name="layer.entry",

@@ -27,6 +27,7 @@ class Call:
         "args",
         "checked",
         "explained",
+        "flow",
         "frame",
         "kwargs",
         "module",
@@ -51,6 +52,8 @@ class Call:
         self.explained: set[int] | None = None
         #: The last child output that was found finite.
         self.checked: Seen | None = None
+        #: What backward brings for the last child outputs; `watches.nonfinite_backward` keeps it.
+        self.flow: tuple[Any, ...] = ()
         #: Of an outermost call, a frame on the stack as long as the call runs.
         self.frame: FrameType | None = None
         #: The version of the first argument at entry, where it has one.
@@ -89,6 +92,7 @@ class Names:
             weakref.WeakKeyDictionary()
         )
         self._calls: weakref.WeakKeyDictionary[Module, int] = weakref.WeakKeyDictionary()
+        self._newest_root: weakref.ref[Module] | None = None
         self._optimizer_steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -102,7 +106,7 @@ class Names:
     def _name_all(self, root: Module) -> None:
         reference = weakref.ref(root)
         for name, module in root.named_modules():
-            self._known[module] = (reference, _clean_path(root, name))
+            self._known[module] = (reference, clean_path(root, name))
 
     def root_and_path(self, module: Module) -> tuple[Module, str]:
         """The root that `module` belongs to and its path below it ("" for the root)."""
@@ -111,6 +115,22 @@ class Names:
         if known is None or root is None:
             return module, ""
         return root, known[1]
+
+    def root_of(self, module: Module | None) -> Module | None:
+        """The root of `module`; of None, the root that was called last."""
+        if module is not None:
+            return self.root_and_path(module)[0]
+        return None if self._newest_root is None else self._newest_root()
+
+    def ancestors(self, module: Module) -> list[Module]:
+        """The modules from the root down to `module`, itself included."""
+        root, path = self.root_and_path(module)
+        chain = {root: None, module: None}
+        for inner in root.modules():
+            inner_path = self.root_and_path(inner)[1]
+            if inner_path and path.startswith(inner_path + "."):
+                chain[inner] = None
+        return sorted(chain, key=lambda item: len(self.root_and_path(item)[1]))
 
     def path(self, module: Module, within: Module) -> str:
         """The path of `module`; relearns `within`'s modules if it was added later."""
@@ -122,10 +142,35 @@ class Names:
                 return f"<{type(module).__name__}>"
         return self.root_and_path(module)[1]
 
+    def roots(self) -> list[Module]:
+        """The roots that were called so far and still exist."""
+        with self._lock:
+            return list(self._calls)
+
+    def holders(self, parameter: Any) -> list[Module]:
+        """The modules that `parameter` is in or below, outermost first."""
+        owner, _ = self.owner(parameter)
+        return [] if owner is None else self.ancestors(owner)
+
+    def owner(self, parameter: Any) -> tuple[Module | None, str]:
+        """The module of `parameter` and its name there; None outside of known roots."""
+        for root in self.roots():
+            for module in root.modules():
+                for name, own in module._parameters.items():
+                    if own is parameter:
+                        return module, name
+        return None, "(no module's)"
+
     def count_call(self, root: Module) -> None:
         """Count a forward call of `root`: the first makes its step 0."""
         with self._lock:
             self._calls[root] = self._calls.get(root, -1) + 1
+            self._newest_root = weakref.ref(root)
+
+    def newest_step(self) -> int | None:
+        """The step of the root that was called last: of a loss, of an optimizer's step."""
+        root = self.root_of(None)
+        return None if root is None else self._calls.get(root)
 
     def step(self, module: Module) -> int | None:
         """The step that `module`'s root is in, or None before its first call."""
@@ -140,17 +185,16 @@ class Names:
         """Finished optimizer steps; of several optimizers, those of the one that made most."""
         return max(self._optimizer_steps.values(), default=0)
 
-    def counters(self, module: Module) -> dict[str, Sample]:
-        """`step` and `optimizer_step` as conditions see them at `module`."""
-        step = self.step(module)
-        done = self.optimizer_step()
-        counters = {"optimizer_step": Sample(done, step)}
-        if step is not None:
-            counters["step"] = Sample(step, step)
-        return counters
+    def counter(self, name: str, module: Module | None) -> Sample | None:
+        """`step` or `optimizer_step` as conditions see it at `module` (None: at no module)."""
+        step = self.newest_step() if module is None else self.step(module)
+        if name == "optimizer_step":
+            return Sample(self.optimizer_step(), step)
+        return None if step is None else Sample(step, step)
 
 
-def _clean_path(root: Module, name: str) -> str:
+def clean_path(root: Module, name: str) -> str:
+    """A name of torch's below `root`, without the wrappers on the way."""
     parts = [part for part in name.split(".") if part not in _WRAPPER_ATTRIBUTES]
     if type(root).__name__ in _WRAPPER_ROOTS and parts and parts[0] == "module":
         del parts[0]

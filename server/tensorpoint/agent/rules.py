@@ -1,12 +1,26 @@
-"""The armed tensorpoints: which modules each looks at, and where each is true at the moment."""
+"""The armed tensorpoints: which modules each looks at, what it knows, and where it is true now."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from fnmatch import fnmatchcase
 
-from ..conditions import Condition, MetricUse, Sample, evaluate, parse
+from ..conditions import (
+    Condition,
+    Lookup,
+    MetricUse,
+    Sample,
+    evaluate,
+    explain,
+    false_up_to,
+    parse,
+)
 from ..wire import Tensorpoint
+
+#: What a value belongs to: a module by id, and a part of it (a phase, an attention head, the name
+#: of a parameter). WHOLE is the whole model.
+Place = tuple[int, Hashable]
+WHOLE: Place = (0, None)
 
 
 class Rule:
@@ -15,6 +29,9 @@ class Rule:
     A rule is looked at once per matching module. It fires when its condition turns true there
     and re-arms when it is false again.
     """
+
+    #: Whether the debugger suspends the thread where it fires; else `local` says what happens.
+    suspends = True
 
     def __init__(self, tensorpoint: Tensorpoint) -> None:
         self.tensorpoint = tensorpoint
@@ -25,14 +42,39 @@ class Rule:
             if tensorpoint.condition
             else None
         )
-        #: The places (per module and kind of event) where the condition is true now.
-        self.true_at: set[Hashable] = set()
+        #: The places where the condition is true now.
+        self.true_at: set[Place] = set()
+        uses = self.condition.uses if self.condition is not None else ()
+        self._uses = uses
+        self._names = self.condition.names if self.condition is not None else frozenset[str]()
+        #: Whether one measurement decides: nothing else has to be remembered.
+        self.single = len(uses) + ("loss" in self._names) == 1
+        #: The newest value of each metric, by metric, option and place.
+        self._newest: dict[tuple[str, str | None], dict[Place, Sample]] = {}
 
     def uses(self, metric: str) -> bool:
         """Whether the condition looks at `metric`."""
-        return self.condition is not None and any(
-            use.metric == metric for use in self.condition.uses
+        return metric in self._names or any(use.metric == metric for use in self._uses)
+
+    def reads_whole(self, metric: str) -> bool:
+        """Whether it reads `metric` of the whole model."""
+        return metric in self._names or any(
+            use.metric == metric and use.glob is None for use in self._uses
         )
+
+    def reads_bound(self, metric: str) -> bool:
+        """Whether it reads `metric` per module."""
+        return any(use.metric == metric and use.glob is not None for use in self._uses)
+
+    def options(self, metric: str) -> tuple[str, ...]:
+        """What it asks `metric` about: phases of `nonfinite`, the function of `score`."""
+        return tuple(
+            value for use in self._uses if use.metric == metric for _, value in use.options
+        )
+
+    def asks_without_option(self, metric: str) -> bool:
+        """Whether it asks `metric` about all options at once, somewhere in its condition."""
+        return any(use.metric == metric and not use.options for use in self._uses)
 
     @property
     def every_observation(self) -> bool:
@@ -45,12 +87,29 @@ class Rule:
             return fnmatchcase(path, self.tensorpoint.module)
         return self.condition.matches(path)
 
-    def observe(self, place: Hashable, values: Mapping[str, Sample], phase: str) -> bool:
-        """Look at the condition for one module; True if it turned true there just now.
+    def remember(self, metric: str, option: str | None, place: Place, sample: Sample) -> None:
+        """Keep `sample` for the conditions that combine it with other values."""
+        self._newest.setdefault((metric, option), {})[place] = sample
 
-        `values` maps names (`step`) and metrics (`nonfinite`) to what was seen in `phase`.
-        """
-        holds = self.holds(values, phase)
+    def remembered(self, metric: str, option: str | None, place: Place) -> Sample | None:
+        """The newest value of `metric` at `place`, or of the module as a whole."""
+        values = self._newest.get((metric, option))
+        if values is None:
+            return None
+        sample = values.get(place)
+        return values.get((place[0], None)) if sample is None else sample
+
+    def known_places(self) -> list[Place]:
+        """The modules and parts that something was measured at."""
+        return list({place: None for values in self._newest.values() for place in values})
+
+    def false_up_to(self, metric: str) -> float | None:
+        """A value of `metric` up to which the condition is certainly not true, if there is one."""
+        return None if self.condition is None else false_up_to(self.condition, metric)
+
+    def observe(self, place: Place, lookup: Lookup) -> bool:
+        """Look at the condition for one place; True if it turned true there just now."""
+        holds = self.holds(lookup)
         if holds is False:
             self.true_at.discard(place)
         if not holds:  # None: not known yet, which neither fires nor re-arms
@@ -60,19 +119,15 @@ class Rule:
         self.true_at.add(place)
         return True
 
-    def holds(self, values: Mapping[str, Sample], phase: str | None = None) -> bool | None:
-        """Whether the condition is true, None if something it needs is not known.
+    def holds(self, lookup: Lookup) -> bool | None:
+        """Whether the condition is true, None if something it needs is not known."""
+        return True if self.condition is None else evaluate(self.condition, lookup)
 
-        A metric that asks for another phase than `phase` is false.
-        """
-        if self.condition is None:
-            return True
+    def in_words(self, lookup: Lookup) -> str:
+        """Each value that the condition reads, with its step."""
+        return "" if self.condition is None else explain(self.condition, lookup)
 
-        def lookup(wanted: MetricUse | str) -> Sample | None:
-            if isinstance(wanted, str):
-                return values.get(wanted)
-            sample = values.get(wanted.metric)
-            elsewhere = any(name == "phase" and value != phase for name, value in wanted.options)
-            return Sample(False, sample.step) if sample is not None and elsewhere else sample
 
-        return evaluate(self.condition, lookup)
+def option_of(use: MetricUse) -> str | None:
+    """What `use` asks its metric about, beside the module."""
+    return use.options[0][1] if use.options else None

@@ -12,18 +12,28 @@ import os
 import sys
 import threading
 import traceback
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import debugger
+from . import adapters, debugger
+from .facts import Recorder
+from .facts_file import Keeper
+from .gradients import Gradients
+from .hit import TensorpointWarning
 from .hooks import Hooks
 from .imports import when_imported
+from .judge import Judge
 from .layers import LayerBreakpoints
+from .local import LocalRule
 from .modules import Names
 from .rules import Rule
 from .stop import Stopper
+from .taps import Taps
+from .updates import Updates
+from .watches import all_watches
 from .watches.base import Watch
-from .watches.nonfinite import Nonfinite
 
 #: The event by which the agent speaks to the adapter; not part of DAP, never shown to a client.
 EVENT = "tensorpoint"
@@ -31,10 +41,16 @@ EVENT = "tensorpoint"
 
 def start(plan: str) -> str:
     """Start the agent of this process (or find it running) with a plan; returns its greeting."""
+    return running().sync(plan)
+
+
+def running() -> Agent:
+    """The agent of this process, started if need be."""
     global _agent  # noqa: PLW0603 - one agent per process
-    if _agent is None:
-        _agent = Agent()
-    return _agent.sync(plan)
+    with _starting:
+        if _agent is None:
+            _agent = Agent()
+        return _agent
 
 
 def sync(plan: str) -> str:
@@ -44,18 +60,42 @@ def sync(plan: str) -> str:
     return _agent.sync(plan)
 
 
+def facts(request: str) -> str:
+    """What was recorded; `request` is JSON, the arguments of `tensorpoint/facts`."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.facts.answer(request)
+
+
 class Agent:
     """Arms watches for the current plan once torch is there."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._plan = Plan(WIRE_VERSION)
+        #: What the client wants; None while there is none that speaks to us.
+        self._plan: Plan | None = None
+        #: What a client that doesn't gets (`listen`).
+        self._standing: tuple[Tensorpoint, ...] = ()
+        #: What the program watches by itself, with no client or beside it.
+        self._local: tuple[LocalRule, ...] = ()
         self._rules: dict[Tensorpoint, Rule] = {}
         self._names = Names()
         stop = self._stopper = Stopper(self._names)
-        self._watches: tuple[Watch, ...] = (Nonfinite(self._names, stop),)
+        judge = self._judge = Judge(self._names, stop)
         self._layers = LayerBreakpoints(self._names, stop)
         self._hooks = Hooks(self._names, self._on_fault)
+        self._gradients = Gradients(self._names, self._on_fault)
+        self._updates = Updates(self._names, self._on_fault)
+        self._taps = Taps(
+            lambda: adapters.find(self._on_fault), self._names, self._hooks, self._on_fault
+        )
+        self._watches = all_watches(
+            self._names, judge, self._taps.scaling.scale_of, self._gradients.known_norm
+        )
+        self._recorder = Recorder(self._names, self._taps.scaling.scale_of)
+        self.facts = Keeper(self._recorder, self._report)
+        #: The watches that are armed and have not failed.
+        self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -74,8 +114,10 @@ class Agent:
         plan = Plan(
             version=message["version"],
             tensorpoints=tuple(Tensorpoint(**item) for item in message["tensorpoints"]),
+            record=message.get("record", False),
+            facts_file=message.get("facts_file", ""),
         )
-        debugger.prepare(self._on_detach)
+        debugger.prepare(self._on_detach, self._on_attach)
         with self._lock:
             self._plan = plan
             self._apply()
@@ -88,10 +130,40 @@ class Agent:
             }
         )
 
-    def _on_detach(self) -> None:
-        """Nobody is there to see a stop: watch nothing, until the next client sends a plan."""
+    def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
+        """Watch these for any client that is attached and has sent no plan."""
+        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
         with self._lock:
-            self._plan = Plan(WIRE_VERSION)
+            self._standing = tensorpoints
+            self._apply()
+
+    def add(self, rules: Sequence[LocalRule]) -> None:
+        """Watch for these as well, for the program itself."""
+        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
+        with self._lock:
+            self._local = (*self._local, *rules)
+            try:
+                self._apply()
+            except Exception:
+                self.take_out(rules)
+                raise
+
+    def take_out(self, rules: Sequence[LocalRule]) -> None:
+        """Watch no longer for rules that were added."""
+        with self._lock:
+            self._local = tuple(rule for rule in self._local if rule not in rules)
+            self._apply()
+
+    def _on_attach(self) -> None:
+        """A client has configured its session; ours has sent a plan before that."""
+        with self._lock:
+            if self._plan is None and self._standing:
+                self._apply()
+
+    def _on_detach(self) -> None:
+        """Nobody is there to see a stop: watch nothing for clients until the next one comes."""
+        with self._lock:
+            self._plan = None
             self._apply()
 
     def _on_torch(self) -> None:
@@ -106,39 +178,79 @@ class Agent:
         # An unchanged tensorpoint keeps its rule, which remembers where it is true already.
         self._rules = {
             tensorpoint: self._rules.get(tensorpoint) or Rule(tensorpoint)
-            for tensorpoint in self._plan.tensorpoints
+            for tensorpoint in self._asked_for()
         }
+        self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
         if not self._torch_ready:
             return
-        rules = list(self._rules.values())
+        rules = [*self._rules.values(), *self._local]
+        conditions = [rule for rule in rules if not rule.is_layer]
+        layers = [rule for rule in rules if rule.is_layer]
+        self._judge.arm(conditions, [watch.metric for watch in self._watches])
         listeners: list[Watch] = []
         for watch in self._watches:
-            wanted = [rule for rule in rules if not rule.is_layer and rule.uses(watch.metric)]
+            wanted = [rule for rule in conditions if is_about(rule, watch)]
             watch.arm(wanted)
             if wanted:
                 listeners.append(watch)
-        layers = [rule for rule in rules if rule.is_layer]
+        self._recorder.record(self._plan is not None and self._plan.record)
+        if self._recorder.is_recording:
+            listeners.append(self._recorder)
         self._layers.arm(layers)
-        self._hooks.listeners = tuple(listeners)
         self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
-        if rules:
+        self._listen(listeners)
+        if rules or self._recorder.is_recording:
             self._hooks.install()
+            self._updates.install()
         else:
-            self._hooks.remove()
+            self._unhook()
+
+    def _listen(self, listeners: Sequence[Watch]) -> None:
+        """Tell exactly these of what happens; each source hooks only what somebody needs."""
+        self._listeners = tuple(listeners)
+        self._gradients.listen(listeners)
+        # The sources of gradients find new parameters where roots are called and optimizers step.
+        inner = (self._gradients,) if self._gradients.is_installed else ()
+        self._hooks.listen((*inner, *listeners))
+        self._updates.listen((*inner, *listeners))
+        self._taps.listen(listeners, ("gradients",) if inner else ())
+
+    def _unhook(self) -> None:
+        """Leave nothing of ours in torch."""
+        self._listen(())
+        self._hooks.remove()
+        self._hooks.on_enter = ()
+        self._updates.remove()
+
+    def _asked_for(self) -> tuple[Tensorpoint, ...]:
+        if self._plan is not None:
+            return self._plan.tensorpoints
+        return self._standing if debugger.attached() else ()
 
     def _on_fault(self, culprit: Any, error: Exception) -> None:
-        """A watch failed: switch it off, say so once, and let the program go on."""
-        self._hooks.listeners = tuple(
-            listener for listener in self._hooks.listeners if listener is not culprit
-        )
+        """A watch failed: switch it off, say so once, and let the program go on.
+
+        A fault of a source switches off all that listens to it, which leaves nothing hooked.
+        """
+        if culprit in (self._hooks, self._gradients, self._updates):
+            self._unhook()
+        else:
+            failed = getattr(culprit, "metric", None)  # all phases of it: they look at the same
+            self._listen([watch for watch in self._listeners if watch.metric != failed])
         if culprit is self._layers:
             self._hooks.on_enter = ()
-        if culprit is self._hooks:
-            self._hooks.remove()
+        if self._recorder not in self._listeners:
+            self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
         self._report(f"watching {name}", error)
 
     def _report(self, activity: str, error: Exception) -> None:
+        if self._local:
+            warnings.warn(
+                f"a fault while {activity}: {type(error).__name__}: {error}; it is switched off",
+                TensorpointWarning,
+                stacklevel=2,
+            )
         debugger.send_event(
             EVENT,
             {
@@ -153,9 +265,22 @@ class Agent:
         """A forked child watches nothing until its own debug session sends it a plan."""
         self._lock = threading.RLock()
         self._stopper.after_fork()
-        self._hooks.remove()
-        self._hooks.listeners = ()
-        self._hooks.on_enter = ()
+        self._taps.after_fork()
+        self._unhook()
+        self._recorder.after_fork()
+        self.facts.after_fork()
+        self._plan = None
+        if self._local:  # the `with` goes on in the child
+            self._apply()
 
 
+def is_about(rule: Rule, watch: Watch) -> bool:
+    """Whether the rule uses the metric of `watch`, and the option of it that the watch covers."""
+    options = rule.options(watch.metric) if watch.options else ()
+    unasked = not options or rule.asks_without_option(watch.metric)
+    return rule.uses(watch.metric) and (unasked or bool({*options} & {*watch.options}))
+
+
+#: Held while the agent is made: `listen` and `watch` are called on any thread.
+_starting = threading.Lock()
 _agent: Agent | None = None

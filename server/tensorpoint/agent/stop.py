@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..wire import Stop
 from . import debugger, explain
+from .local import LocalRule, deliver
 from .modules import Names, frame_of_call
 from .rules import Rule
 from .watches.base import Event
@@ -58,17 +59,28 @@ class Stopper:
 
     def __call__(self, rules: Sequence[Rule], event: Event) -> bool:
         """Stop at `event` for `rules` until resumed; False if there is nobody to see it."""
-        if not debugger.attached() or debugger.evaluating():
+        attached = debugger.attached()
+        suspending = [rule for rule in rules if rule.suspends] if attached else []
+        acting = [
+            rule
+            for rule in rules
+            if isinstance(rule, LocalRule) and not (attached and rule.suspends)
+        ]
+        if not (suspending or acting) or debugger.evaluating():
             return False
-        frame = _stop_frame(event.entered)
+        frame = calling_frame(event.entered)
         if frame is None:
             return False
+        stopped = bool(suspending) and self._suspend(suspending, event, frame)
+        return deliver(acting, lambda rule: self._describe(rule, event, frame), frame) or stopped
+
+    def _suspend(self, rules: Sequence[Rule], event: Event, frame: FrameType) -> bool:
         stop = self._describe(rules[0], event, frame)
         body = {
             "reason": _REASONS.get(event.name, "exception"),
             "description": stop.description,
             "text": stop.text,
-            "hitBreakpointIds": [rule.id for rule in rules],
+            "hitBreakpointIds": [rule.id for rule in rules if not isinstance(rule, LocalRule)],
             "tensorpoint": asdict(stop),
         }
         ident = threading.get_ident()
@@ -85,20 +97,23 @@ class Stopper:
         return True
 
     def _describe(self, rule: Rule, event: Event, frame: FrameType) -> Stop:
-        path = self._names.path(event.module, event.entered)
-        step = self._names.step(event.module)
-        module = explain.place(event.module, path)
+        path, step, headline = "", self._names.newest_step(), event.headline
+        if event.module is not None:
+            within = event.module if event.entered is None else event.entered
+            path = self._names.path(event.module, within)
+            step = self._names.step(event.module)
+            headline += f" {explain.place(event.module, path)}"
         user = next((outer for outer in _outwards(frame) if debugger.in_project(outer)), None)
         file, function = debugger.client_path(frame), frame.f_code.co_name
-        headline = f"{event.headline} {module}"
-        seen = "called at" if event.entered is event.module else "seen at"
+        called = event.entered is not None and event.entered is event.module
+        seen = "called at" if called else "seen at"
         sentences = [
             f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
             *event.sentences,
         ]
-        if step is not None:
-            root = type(self._names.root_and_path(event.module)[0]).__name__
-            sentences.append(f"Step {step} (forward calls of {root}, from 0).")
+        root = self._names.root_of(event.module)
+        if step is not None and root is not None:
+            sentences.append(f"Step {step} (forward calls of {type(root).__name__}, from 0).")
         if user is not None and user is not frame:
             sentences.append(f"Your code: {debugger.client_path(user)}:{user.f_lineno}.")
         return Stop(
@@ -106,7 +121,7 @@ class Stopper:
             condition=rule.tensorpoint.text,
             event=event.name,
             module=path,
-            module_type=type(event.module).__name__,
+            module_type="" if event.module is None else type(event.module).__name__,
             op=None,
             file=file,
             line=frame.f_lineno,
@@ -122,13 +137,16 @@ class Stopper:
         )
 
 
-def _stop_frame(module: Module) -> FrameType | None:
-    """The frame outside torch that called `module`, searched from the hook we run in."""
-    here = sys._getframe()
-    start = frame_of_call(module, here)
+def calling_frame(module: Module | None) -> FrameType | None:
+    """The frame outside torch that called `module`, searched from the hook we run in.
+
+    Without a module: the nearest one, such as that of the line with `backward()`.
+    """
+    here = sys._getframe(1)  # not this one: a frame that holds itself would keep all it sees
+    start = None if module is None else frame_of_call(module, here)
     outside = [frame for frame in _outwards(start or here) if not _is_internal(frame)]
     for frame in outside:
-        if not _passes_on(frame, module):
+        if module is None or not _passes_on(frame, module):
             return frame
     return outside[-1] if outside else _frame_behind_autograd()
 

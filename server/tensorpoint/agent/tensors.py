@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -145,6 +145,58 @@ def quick_look() -> QuickLook:
     return look
 
 
+def quick_norm() -> Callable[[Any], float | None]:
+    """`norm_of` in one or two Python frames for the usual case, as `quick_look` is."""
+    is_plain, vector_norm = _is_plain(), sys.modules["torch"].linalg.vector_norm
+
+    def norm(tensor: Any) -> float | None:
+        return vector_norm(tensor.detach()).item() if is_plain(tensor) else norm_of(tensor)
+
+    return norm
+
+
+def quick_zero_fraction(size: int = 4096) -> Callable[[Any], float | None]:
+    """`zero_fraction_of` a sample of about `size` elements, in few frames for the usual case."""
+    is_plain, count_nonzero = _is_plain(), sys.modules["torch"].count_nonzero
+
+    def zero_fraction(tensor: Any) -> float | None:
+        elements = tensor.numel()
+        if elements and is_plain(tensor) and tensor.is_contiguous():
+            sample = tensor.detach().view(-1)
+            if elements > size:
+                sample = sample[:: elements // size | 1]
+            return 1 - count_nonzero(sample).item() / sample.numel()
+        sample = sample_of(tensor)
+        return None if sample is None else zero_fraction_of(sample)
+
+    return zero_fraction
+
+
+def _is_plain() -> Callable[[Any], bool]:
+    """Whether a tensor is an ordinary one on the CPU, with nobody of the program's looking on."""
+    torch = sys.modules["torch"]
+    plain, strided = torch.Tensor, torch.strided
+    dtypes = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
+    function_modes = torch._C._len_torch_function_stack
+    dispatch_modes = torch._C._len_torch_dispatch_stack
+    transform, trace = torch._C._functorch.maybe_current_level, torch._C._get_tracing_state
+
+    def is_plain(tensor: Any) -> bool:
+        return (
+            type(tensor) is plain
+            and not function_modes()
+            and not dispatch_modes()
+            and tensor.is_cpu
+            and tensor.layout is strided
+            and not tensor.is_nested
+            and tensor.dtype in dtypes
+            and transform() is None
+            and not trace()
+        )
+
+    return is_plain
+
+
 @unseen
 def has_nonfinite(tensor: torch.Tensor) -> bool:
     """Whether any element is NaN or infinite; False for tensors that cannot be looked at."""
@@ -161,6 +213,99 @@ def has_nonfinite(tensor: torch.Tensor) -> bool:
     if math.isfinite(quick.item()):
         return False
     return any(not bool(torch.isfinite(part).all()) for part in _parts(values))
+
+
+@unseen
+def norm_of(tensor: torch.Tensor) -> float | None:
+    """The 2-norm of all elements; None for tensors that cannot be looked at.
+
+    NaN or infinite if an element is, or if the sum of squares overflows (float32: from 1.8e19 on).
+    It is as cheap as a sum for float32 and bfloat16.
+    """
+    values = values_of(tensor)
+    if values is None:
+        return None
+    return sys.modules["torch"].linalg.vector_norm(values).item()
+
+
+@unseen
+def norms_of(tensors: Sequence[torch.Tensor]) -> list[float | None]:
+    """`norm_of` of each, in few kernels and with one wait for the device."""
+    torch = sys.modules["torch"]
+    values = [values_of(tensor) for tensor in tensors]
+    present = [item for item in values if item is not None and item.numel() > 0]
+    if not present:
+        return [None if item is None else 0.0 for item in values]
+    devices = {item.device for item in present}
+    if len(devices) == 1:
+        norms = torch._foreach_norm(present)
+        found = iter(torch.stack([norm.float() for norm in norms]).tolist())
+    else:
+        found = iter([torch.linalg.vector_norm(item).item() for item in present])
+    return [None if item is None else next(found) if item.numel() else 0.0 for item in values]
+
+
+@unseen
+def absmax_of(tensor: torch.Tensor) -> float | None:
+    """max |x|, NaN if an element is; None for tensors that cannot be looked at or are empty."""
+    values = values_of(tensor)
+    if values is None or values.numel() == 0:
+        return None
+    low, high = sys.modules["torch"].aminmax(values)
+    low, high = low.item(), high.item()
+    return low if low != low else max(-low, high)
+
+
+@unseen
+def zero_fraction_of(tensor: torch.Tensor) -> float | None:
+    """The share of elements that are exactly 0; None for tensors that cannot be looked at."""
+    values = values_of(tensor)
+    if values is None or values.numel() == 0:
+        return None
+    nonzero = int(sys.modules["torch"].count_nonzero(values))
+    return 1 - nonzero / values.numel()
+
+
+@unseen
+def sample_of(
+    tensor: torch.Tensor, whole_up_to: int = 4096, size: int = 4096
+) -> torch.Tensor | None:
+    """The numbers of `tensor`, or about `size` of them at an odd stride; shares memory if it can.
+
+    An odd stride doesn't keep hitting the same column of a matrix whose width is a power of two.
+    """
+    values = values_of(tensor)
+    if values is None:
+        return None
+    flat = values.reshape(-1) if values.is_contiguous() or values.numel() <= whole_up_to else None
+    if flat is None:  # a view, where `reshape` would copy all of it
+        step = max(1, values.shape[0] * size // values.numel())
+        flat = values[:: max(1, values.shape[0] // step)].reshape(-1)
+    if flat.numel() <= whole_up_to:
+        return flat
+    return flat[:: flat.numel() // size | 1]
+
+
+@unseen
+def samples_of(
+    tensors: Sequence[torch.Tensor], whole_up_to: int, size: int, *, copies: bool
+) -> list[torch.Tensor | None]:
+    """`sample_of` of each, as copies or as views."""
+    look: Any = sample_of.__wrapped__  # type: ignore[attr-defined]
+    found = [look(tensor, whole_up_to, size) for tensor in tensors]
+    return [item if item is None or not copies else item.clone() for item in found]
+
+
+@unseen
+def change_norms(
+    before: Sequence[torch.Tensor], after: Sequence[torch.Tensor | None]
+) -> tuple[list[float], list[float]]:
+    """2-norms of (after - before) and of before, for each pair; `before` is overwritten."""
+    torch = sys.modules["torch"]
+    sizes = torch._foreach_norm(before)
+    torch._foreach_sub_(before, after)
+    norms = torch.stack([*sizes, *torch._foreach_norm(before)]).tolist()
+    return norms[len(before) :], norms[: len(before)]
 
 
 def values_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -18,37 +18,91 @@ from ..conditions import ConditionError
 from ..conditions.plan import check
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from ..wire.codec import convert
+from .facts import Recording
 
 Message = dict[str, Any]
 T = TypeVar("T")
 Source = Literal["filter", "function", "launch", "console"]
 
 LAYER_PREFIX = "layer:"
-NAN_FILTER = "nonfinite"
-CONDITION_FILTER = "tensorpoint"
 #: Ids below this are debugpy's; what we show a person is the rest.
 _FIRST_ID = 1_000_000
 
 _DESCRIPTION = 'A condition on tensors, such as nonfinite("*.mlp") and step > 100'
-OUR_FILTERS: tuple[Message, ...] = (
-    {
-        "filter": NAN_FILTER,
-        "label": "NaN/Inf",
-        "description": "Stop at the layer where a NaN or an infinity is born.",
-        "default": True,
-        "supportsCondition": True,
-        "conditionDescription": "Where to look: a module glob such as model.layers.*, or a "
-        'condition such as nonfinite("*.mlp") and step > 100',
-    },
-    {
-        "filter": CONDITION_FILTER,
-        "label": "Tensor condition",
-        "description": "Stop where a condition on tensors turns true.",
-        "default": False,
-        "supportsCondition": True,
-        "conditionDescription": _DESCRIPTION,
-    },
-)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One of our exception filters.
+
+    `metric` may be left out of its condition box. `bare` is what it means with an empty box; where
+    there is no sensible default, `needs` asks for one.
+    """
+
+    id: str
+    label: str
+    description: str
+    condition_description: str
+    metric: str | None = None
+    bare: str = ""
+    needs: str = ""
+    default: bool = False
+
+    @property
+    def message(self) -> Message:
+        """The filter as DAP writes it."""
+        return {
+            "filter": self.id,
+            "label": self.label,
+            "description": self.description,
+            "default": self.default,
+            "supportsCondition": True,
+            "conditionDescription": self.condition_description,
+        }
+
+
+CONDITION_FILTER = "tensorpoint"
+FILTERS = {
+    item.id: item
+    for item in (
+        Filter(
+            "nonfinite",
+            "NaN/Inf",
+            "Stop at the layer where a NaN or an infinity is born: forward, backward, optimizer.",
+            "Where to look: a module glob such as model.layers.*, or a condition such as "
+            'nonfinite("*.mlp") and step > 100',
+            metric="nonfinite",
+            bare="nonfinite()",
+            default=True,
+        ),
+        Filter(
+            "grad_norm",
+            "Gradient norm",
+            "Stop where the norm of the gradients crosses a threshold.",
+            'A threshold such as > 10, or one for some modules: "*.mlp.*" > 5',
+            metric="grad_norm",
+            needs="Gradient norm: write a threshold for this filter (in VS Code: Edit Condition), "
+            'for example > 10, or "model.layers.*" > 5',
+        ),
+        Filter(
+            "entropy_shift",
+            "Attention entropy shift",
+            "Stop at the layer and head whose attention entropy leaves its running mean.",
+            "How many standard deviations: > 6, or for some modules: "
+            '"*.attn" > 8; without a condition > 6',
+            metric="entropy_shift",
+            bare="entropy_shift() > 6",
+        ),
+        Filter(
+            CONDITION_FILTER,
+            "Tensor condition",
+            "Stop where a condition on tensors turns true.",
+            _DESCRIPTION,
+            needs="Tensor condition: write a condition for this filter (in VS Code: Edit "
+            'Condition), for example nonfinite("model.layers.*")',
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +126,7 @@ class Tensorpoints:
             "launch": [],
             "console": [],
         }
+        self.recording = Recording()
         self._launch_filters: dict[str, Tensorpoint] = {}
         self._client_lists_launch_filters = False
         self._set["filter"].append(self._make("filter", "condition", "", 'nonfinite("*")'))
@@ -84,12 +139,13 @@ class Tensorpoints:
         for tensorpoint in itertools.chain.from_iterable(self._set.values()):
             key = (tensorpoint.kind, tensorpoint.module, tensorpoint.condition)
             unique.setdefault(key, tensorpoint)
-        return Plan(WIRE_VERSION, tuple(unique.values()))
+        wanted = self.recording
+        return Plan(WIRE_VERSION, tuple(unique.values()), wanted.is_on, wanted.file_in_force)
 
     def filters(self) -> list[Message]:
         """Our exception filters, those made from the launch configuration included."""
         return [
-            *OUR_FILTERS,
+            *(item.message for item in FILTERS.values()),
             *(
                 {
                     "filter": name,
@@ -168,17 +224,14 @@ class Tensorpoints:
     # Making ------------------------------------------------------------------------------------
 
     def _filter(self, name: str, condition: str) -> Tensorpoint | Refusal:
-        if name == NAN_FILTER:
-            return self._condition("filter", condition or "nonfinite()", shorthand="nonfinite")
-        if condition:
-            return self._parse("filter", condition)
-        if name in self._launch_filters:
+        if name in self._launch_filters and not condition:
             return self._launch_filters[name]
-        return Refusal(
-            "",
-            "Tensor condition: write a condition for this filter (in VS Code: Edit Condition), "
-            'for example nonfinite("model.layers.*")',
-        )
+        chosen = FILTERS.get(name, FILTERS[CONDITION_FILTER])
+        if not (condition or chosen.bare):
+            return Refusal("", chosen.needs)
+        if chosen.metric is None:
+            return self._parse("filter", condition)
+        return self._condition("filter", condition or chosen.bare, shorthand=chosen.metric)
 
     def _parse(self, source: Source, text: str) -> Tensorpoint | Refusal:
         text = text.strip()
@@ -220,7 +273,7 @@ class Tensorpoints:
 
 def is_our_filter(name: str) -> bool:
     """Whether an exception filter's id is one of ours."""
-    return name in (NAN_FILTER, CONDITION_FILTER) or name.startswith(f"{CONDITION_FILTER}.")
+    return name in FILTERS or name.startswith(f"{CONDITION_FILTER}.")
 
 
 def answer(made: Tensorpoint | Refusal) -> Message:

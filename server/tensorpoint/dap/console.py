@@ -12,6 +12,8 @@ tp on CONDITION          stop where it turns true, for example: tp on nonfinite(
 tp on layer:PATH         stop when the module is entered; add "if CONDITION" to narrow it
 tp list                  what is set, with numbers
 tp off NUMBER            take one out; "tp off all" takes out all
+tp record on             record facts: shapes, statistics, gradient norms; "tp record off" stops
+tp facts [GLOB]          the facts of all layers, or of those whose path matches
 tp help                  this text"""
 
 
@@ -47,7 +49,16 @@ def run(expression: str, tensorpoints: Tensorpoints) -> tuple[str, bool]:
         return f"{number}: {made.text}", True
     if verb == "off" and rest:
         return _off(rest, tensorpoints), True
+    if verb == "record" and rest in ("on", "off"):
+        changed = tensorpoints.recording.want("console", rest == "on")
+        return f"facts are {'recorded' if rest == 'on' else 'not recorded'}", changed
     raise ConsoleError(f"not a tp command: {expression.strip()}\n{_HELP}")
+
+
+def facts_glob(expression: str) -> str | None:
+    """Which layers a `tp facts` line asks for; None for every other line."""
+    verb, _, rest = expression.strip().removeprefix(_PREFIX).strip().partition(" ")
+    return (rest.strip().strip("\"'") or "*") if verb == "facts" else None
 
 
 def _off(what: str, tensorpoints: Tensorpoints) -> str:

@@ -13,12 +13,18 @@ from typing import Any
 
 from ..wire import Plan
 from ..wire.codec import encode
-from .launch import PACKAGE_FOLDER
+from .launch import ADAPTERS_FOLDER, PACKAGE_FOLDER
 from .peer import Message, Peer
 
 _BOOTSTRAP = PACKAGE_FOLDER / "agent" / "bootstrap.py"
-#: What the debuggee loads of our package, as glob patterns.
-_DEBUGGEE_ROOMS = ("__init__.py", "wire/*.py", "conditions/*.py", "agent/**/*.py")
+#: What the debuggee loads, as folders and glob patterns below them.
+_DEBUGGEE_ROOMS = (
+    *(
+        (PACKAGE_FOLDER, room)
+        for room in ("__init__.py", "wire/*.py", "conditions/*.py", "agent/**/*.py")
+    ),
+    (ADAPTERS_FOLDER.parent, f"{ADAPTERS_FOLDER.name}/*.py"),
+)
 _SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
 #: Evaluates to the live objects of the stop that the evaluating thread is in.
 STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
@@ -34,9 +40,9 @@ async def boot(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     greeting = await _evaluate(debugpy, _boot_expression(arguments))
     if "unreadable" in greeting:  # in a container or on another machine: send the agent itself
         sources = {
-            path.relative_to(PACKAGE_FOLDER).as_posix(): path.read_text(encoding="utf-8")
-            for room in _DEBUGGEE_ROOMS
-            for path in PACKAGE_FOLDER.glob(room)
+            path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+            for folder, room in _DEBUGGEE_ROOMS
+            for path in folder.glob(room)
         }
         greeting = await _evaluate(debugpy, _boot_expression(f"{arguments}, {sources!r}"))
     return greeting
@@ -55,6 +61,11 @@ def _boot_expression(arguments: str) -> str:
 async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     """Replace the agent's plan; returns its state. Raises AgentError."""
     return await _evaluate(debugpy, f"{_SESSION}.sync({encode(plan)!r})")
+
+
+async def facts(debugpy: Peer, request: Message) -> dict[str, Any]:
+    """What the agent has recorded, by the arguments of `tensorpoint/facts`. Raises AgentError."""
+    return await _evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
 
 
 async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:

@@ -9,14 +9,25 @@ from typing import Any, cast
 from .env_file import read_env_file
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
+#: The adapters for frameworks: next to our package when installed, else in the repository.
+ADAPTERS_FOLDER = next(
+    folder
+    for above in (PACKAGE_FOLDER.parent, PACKAGE_FOLDER.parent.parent / "adapters")
+    if (folder := above / "tensorpoint_adapters").is_dir()
+)
 #: The key in launch and attach arguments that holds conditions.
 TENSORPOINTS = "tensorpoints"
+#: The keys that ask for facts: to record them, and to leave them in a file.
+RECORD, FACTS_FILE = "record", "factsFile"
 #: A key that VS Code's Python extension puts into each configuration that has gone through it.
 _VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.
 _HIDING_RULES = [
-    {"path": str(PACKAGE_FOLDER / room / "**"), "include": False}
-    for room in ("agent", "conditions", "wire")
+    {"path": str(folder / "**"), "include": False}
+    for folder in (
+        *(PACKAGE_FOLDER / room for room in ("agent", "conditions", "wire")),
+        ADAPTERS_FOLDER,
+    )
 ]
 
 
@@ -37,6 +48,22 @@ def take_tensorpoints(arguments: dict[str, Any]) -> list[str]:
         f'"{TENSORPOINTS}" must be a list of conditions, for example '
         f'"{TENSORPOINTS}": ["nonfinite(\\"model.layers.*\\")"]'
     )
+
+
+def take_recording(arguments: dict[str, Any]) -> tuple[bool, str]:
+    """Remove our keys from `arguments`: whether to record facts, and the file for them or "".
+
+    Raises ValueError, with what to write instead, if they are of another type.
+    """
+    record: Any = arguments.pop(RECORD, None)
+    file: Any = arguments.pop(FACTS_FILE, None)
+    if record is not None and not isinstance(record, bool):
+        raise ValueError(f'"{RECORD}" must be true or false')
+    if file is not None and not isinstance(file, str):
+        raise ValueError(f'"{FACTS_FILE}" must be the path of a file')
+    if file:
+        file = os.path.abspath(os.path.join(arguments.get("cwd") or "", file))
+    return bool(record or file), file or ""
 
 
 def check_interpreter(arguments: dict[str, Any]) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from . import console, launch
+from ..wire import WIRE_VERSION, Plan
+from . import console, facts, launch
 from .breakpoints import (
-    OUR_FILTERS,
+    FILTERS,
     Refusal,
     Split,
     Tensorpoints,
@@ -26,30 +27,10 @@ from .injection import AgentError, boot, sync
 from .peer import Message, Peer
 from .relay import Relay
 from .stops import Stops
-from .upstream import Upstream
+from .upstream import NEVER_ANSWERED, Upstream
 
 _log = logging.getLogger(__name__)
 
-#: DAP requests that debugpy knows by name but never answers: after one of them it answers nothing
-#: any more, so they end here (found by comparing pydevd's schema with its handlers).
-_UNSUPPORTED = frozenset(
-    {
-        "breakpointLocations",
-        "cancel",
-        "dataBreakpointInfo",
-        "disassemble",
-        "loadedSources",
-        "readMemory",
-        "restart",
-        "restartFrame",
-        "reverseContinue",
-        "setDataBreakpoints",
-        "setInstructionBreakpoints",
-        "stepBack",
-        "terminateThreads",
-        "writeMemory",
-    }
-)
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
@@ -94,6 +75,7 @@ class Session(Relay):
             "scopes": self._on_scopes,
             "variables": self._on_variables,
             "evaluate": self._on_evaluate,
+            "tensorpoint/facts": self._on_facts,
             "disconnect": self._on_disconnect,
         }
         self._events: dict[str, Callable[[Message], Awaitable[None]]] = {
@@ -132,7 +114,7 @@ class Session(Relay):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
-        elif command in _UNSUPPORTED and not self._transparent:
+        elif command in NEVER_ANSWERED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))
@@ -191,12 +173,14 @@ class Session(Relay):
 
     def _add_capabilities(self, body: Message) -> None:
         filters: list[Message] = list(body.get("exceptionBreakpointFilters") or [])
-        ours = {item["filter"] for item in OUR_FILTERS}
-        if any(item.get("filter") in ours for item in filters):
+        if any(item.get("filter") in FILTERS for item in filters):
             self._transparent = True
             return
         self._debugpy_filters = filters
-        body["exceptionBreakpointFilters"] = [*filters, *OUR_FILTERS]
+        body["exceptionBreakpointFilters"] = [
+            *filters,
+            *(item.message for item in FILTERS.values()),
+        ]
         body["supportsExceptionFilterOptions"] = True
         body["supportsExceptionInfoRequest"] = True
         body["supportsFunctionBreakpoints"] = True
@@ -209,7 +193,10 @@ class Session(Relay):
             else:
                 launch.check_interpreter(arguments)
                 launch.read_environment(arguments)
-            texts = launch.take_tensorpoints(arguments) if not self._transparent else []
+            texts: list[str] = []
+            if not self._transparent:
+                texts = launch.take_tensorpoints(arguments)
+                self._tensorpoints.recording.take(arguments, self._child_of is not None)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
             return
@@ -279,7 +266,7 @@ class Session(Relay):
                     "important",
                 )
             filters = self._tensorpoints.filters()
-            if len(filters) > len(OUR_FILTERS):
+            if len(filters) > len(FILTERS):
                 capabilities = {"exceptionBreakpointFilters": [*self._debugpy_filters, *filters]}
                 self._client.event("capabilities", {"capabilities": capabilities})
         self._client.send(initialized)
@@ -343,6 +330,10 @@ class Session(Relay):
         if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
             self._pass_on(message)
             return
+        glob = console.facts_glob(expression)
+        if glob is not None:
+            self._spawn(self._carry_out(message, self._show_facts(message, glob)))
+            return
         try:
             answer, changed = console.run(expression, self._tensorpoints)
         except console.ConsoleError as error:
@@ -351,6 +342,29 @@ class Session(Relay):
         if changed:
             self._sync_plan()
         self._client.respond(message, {"result": answer, "variablesReference": 0})
+
+    async def _on_facts(self, message: Message) -> None:
+        # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
+        self._spawn(self._carry_out(message, self._answer_facts(message)))
+
+    async def _answer_facts(self, message: Message) -> None:
+        recording = self._tensorpoints.recording
+        request = facts.request(message["arguments"])
+        if request.record is not None and recording.want("request", request.record):
+            self._sync_plan()
+        self._client.respond(message, await recording.answer(request, await self._agent()))
+
+    async def _show_facts(self, message: Message, glob: str) -> None:
+        text = await self._tensorpoints.recording.table(glob, await self._agent())
+        self._client.respond(message, {"result": text, "variablesReference": 0})
+
+    async def _agent(self) -> Peer:
+        """The way to the agent, once it has the newest plan. Raises AgentError."""
+        if not self._agent_running:
+            raise AgentError("there is no agent in this program")
+        if self._syncing is not None:
+            await self._syncing
+        return self._debugpy
 
     async def _on_agent_event(self, message: Message) -> None:
         body: Message = message.get("body") or {}
@@ -466,6 +480,7 @@ class Session(Relay):
         launch.forget_hiding(configuration)
         if self._launch_texts:
             configuration[launch.TENSORPOINTS] = self._launch_texts
+        self._tensorpoints.recording.pass_on(configuration)
         await self._children.redirect(configuration)
 
     # End ---------------------------------------------------------------------------------------
@@ -478,11 +493,8 @@ class Session(Relay):
         """Detach without leaving a hook behind."""
         self._stops.clear()
         if self._agent_running and not self._terminated:
-            self._tensorpoints.clear()
             try:
-                await asyncio.wait_for(
-                    sync(self._debugpy, self._tensorpoints.plan()), _DISARM_SECONDS
-                )
+                await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)
             except (AgentError, asyncio.TimeoutError) as error:
                 _log.info("not disarmed before the disconnect: %s", error)
         self._terminated = True

@@ -17,6 +17,27 @@ _EXIT_SECONDS = 10.0
 #: Run by its path: `-m` would let a `random.py` in the editor's working directory shadow Python's.
 _ADAPTER = Path(__file__).with_name("debugpy_adapter.py")
 
+#: DAP requests that debugpy knows by name but never answers: after one of them it answers nothing
+#: any more, so the adapter refuses them (found by comparing pydevd's schema with its handlers).
+NEVER_ANSWERED = frozenset(
+    {
+        "breakpointLocations",
+        "cancel",
+        "dataBreakpointInfo",
+        "disassemble",
+        "loadedSources",
+        "readMemory",
+        "restart",
+        "restartFrame",
+        "reverseContinue",
+        "setDataBreakpoints",
+        "setInstructionBreakpoints",
+        "stepBack",
+        "terminateThreads",
+        "writeMemory",
+    }
+)
+
 
 class Upstream:
     """A connection to debugpy's adapter, and its process if we started it."""

@@ -52,6 +52,8 @@ class Options:
     on_stop: Literal["continue", "quit"] = "quit"
     python: str | None = None
     log_dir: Path | None = None
+    #: Leave the facts there; those of child processes in FILE.PID.
+    facts: Path | None = None
     subprocess: bool = True
     #: Send the program's stdout to our stderr: our stdout carries the stops.
     stdout_is_ours: bool = False

@@ -24,13 +24,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from ..dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
 from ..wire import Stop
+from .facts import leave_facts, leave_facts_now_and_then, prepare_facts
 from .options import (
     LAYER,
     NONFINITE,
@@ -91,6 +92,8 @@ def run(options: Options, report: Callable[[Reported], None]) -> Outcome:
         # What python says, and its status; debugpy would print a traceback of its own.
         path = os.path.abspath(program.target)
         raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
+    if options.facts is not None:
+        options = replace(options, facts=prepare_facts(options.facts))
     return asyncio.run(_Run(options, arming, python, report).run())
 
 
@@ -243,6 +246,8 @@ class _Run:
 
     def _follow(self, session: _Session) -> None:
         self._add_task(self._handle_events(session))
+        if self._options.facts is not None:
+            self._add_task(leave_facts_now_and_then(session.client, session.ended))
 
     async def _handle_events(self, session: _Session) -> None:
         client = session.client
@@ -274,6 +279,8 @@ class _Run:
     # -- stops
 
     async def _on_stopped(self, session: _Session, body: Body) -> None:
+        if self._options.facts is not None:
+            await leave_facts(session.client, session.ended)
         fields: Body | None = body.get("tensorpoint")
         if fields is None:
             # debugpy.breakpoint() in the program, most likely.
@@ -357,7 +364,7 @@ class _Run:
         task.add_done_callback(self._tasks.discard)
 
     def _launch_arguments(self) -> Body:
-        program = self._options.program
+        program, facts = self._options.program, self._options.facts
         target = os.path.abspath(program.target) if program.kind == "program" else program.target
         return {
             "name": "tensorpoint run",
@@ -370,6 +377,7 @@ class _Run:
             "console": "integratedTerminal",
             "subProcess": self._options.subprocess,
             "tensorpoints": list(self._arming.conditions),
+            **({"factsFile": str(facts)} if facts is not None else {}),
         }
 
     # -- the end

@@ -4,10 +4,11 @@ The debuggee reads and writes these as plain JSON (it has none of our dependenci
 processes encode and validate the same classes with msgspec, in `codec`.
 """
 
+from .facts import Facts
 from .plan import Plan, Tensorpoint
 from .stop import Stop, TensorSummary
 
 #: Raised by one whenever a field changes meaning. The agent refuses a plan of another version.
 WIRE_VERSION = 1
 
-__all__ = ["WIRE_VERSION", "Plan", "Stop", "TensorSummary", "Tensorpoint"]
+__all__ = ["WIRE_VERSION", "Facts", "Plan", "Stop", "TensorSummary", "Tensorpoint"]

@@ -29,7 +29,12 @@ class Tensorpoint:
 
 @dataclass(frozen=True)
 class Plan:
-    """All tensorpoints of a session."""
+    """All tensorpoints of a session, and whether facts are recorded.
+
+    `facts_file` is where the process leaves its facts when it ends ("" for nowhere).
+    """
 
     version: int
     tensorpoints: tuple[Tensorpoint, ...] = ()
+    record: bool = False
+    facts_file: str = ""

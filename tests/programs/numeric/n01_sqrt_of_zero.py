@@ -1,8 +1,8 @@
-# expect: stop event=nonfinite.input module=encoder.0 type=Linear step=3
+# expect: stop event=nonfinite.backward module= type=Siamese step=2
 """N1: a hand-written distance has the gradient inf * 0 = NaN where both points are the same.
 
-The loss stays finite. The NaN gradient of step 2 goes into the encoder's parameters; the next
-forward meets them. Nothing new happens in the steps after that.
+The loss stays finite. The NaN gradient of step 2 goes into the encoder's parameters, and all that
+follows from that is no news.
 """
 
 import torch
@@ -18,7 +18,7 @@ class Siamese(nn.Module):
         self.encoder = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
 
     def forward(self, left, right):
-        left = self.encoder(left)  # <- stop
+        left = self.encoder(left)
         right = self.encoder(right)
         return ((left - right) ** 2).sum(-1).sqrt()
 
@@ -31,6 +31,6 @@ for step in range(6):
         right[5] = left[5]
     loss = (model(left, right) - 1.0).pow(2).mean()
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # <- stop
     optimizer.step()
     print(step, loss.item())

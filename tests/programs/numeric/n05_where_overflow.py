@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.input module=body type=Linear step=3
+# expect: stop event=nonfinite.backward module=act type=Softplus step=2
 """N5: a hand-written softplus hides an overflow in the branch of `where` that is not taken.
 
 The forward is finite and the loss fine; the backward of step 2 makes inf * 0 = NaN, which the
@@ -25,7 +25,7 @@ class Net(nn.Module):
         self.head = nn.Linear(8, 1)
 
     def forward(self, x):
-        h = self.body(x)  # <- stop
+        h = self.body(x)
         return self.head(self.act(h))
 
 
@@ -37,6 +37,6 @@ for step in range(5):
         x[3] *= 500.0
     loss = model(x).pow(2).mean()
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # <- stop
     optimizer.step()
     print(step, loss.item())

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.input module=body type=Linear step=1
+# expect: stop event=nonfinite.update module=body type=Linear step=0
 """N29: Adam's eps = 1e-8 is 0 in float16, so a zero gradient updates its weight by 0/0 = NaN.
 
 The first feature is always 0: so is the gradient of its column of weights.
@@ -18,7 +18,7 @@ class Net(nn.Module):
         self.head = nn.Linear(8, 1)
 
     def forward(self, x):
-        h = torch.tanh(self.body(x))  # <- stop
+        h = torch.tanh(self.body(x))
         return self.head(h)
 
 
@@ -30,5 +30,5 @@ for step in range(4):
     loss = (100.0 * model(x.half())).pow(2).mean()
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()
+    optimizer.step()  # <- stop
     print(step, loss.item())

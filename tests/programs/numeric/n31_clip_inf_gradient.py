@@ -1,8 +1,8 @@
-# expect: stop event=nonfinite.input module=gain type=SqrtGain step=3
+# expect: stop event=nonfinite.backward module=gain type=SqrtGain step=2
 """N31: one infinite gradient makes clip_grad_norm_ write NaN into it and 0 into all others.
 
-The square root of `scale` has the gradient inf at 0, which the third step reaches. Afterwards only
-`gain.scale` is NaN.
+The square root of `scale` has the gradient inf at 0, which the third step reaches: that is the stop,
+before anything is clipped. Afterwards only `gain.scale` is NaN.
 """
 
 import torch
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        h = self.gain(h)  # <- stop
+        h = self.gain(h)
         return self.head(h)
 
 
@@ -42,7 +42,7 @@ for step in range(4):
             model.gain.scale[1] = 0.0  # the user prunes a channel
     loss = model(torch.randn(16, 3)).pow(2).mean()
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # <- stop
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     print(step, loss.item(), norm.item())

@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from tensorpoint.agent.gradients import Gradients
 from tensorpoint.agent.hooks import Hooks
+from tensorpoint.agent.judge import Judge
 from tensorpoint.agent.layers import LayerBreakpoints
 from tensorpoint.agent.modules import Names
 from tensorpoint.agent.rules import Rule
-from tensorpoint.agent.watches.base import Event
+from tensorpoint.agent.session import is_about
+from tensorpoint.agent.updates import Updates
+from tensorpoint.agent.watches import all_watches
+from tensorpoint.agent.watches.base import Event, Watch
 from tensorpoint.agent.watches.nonfinite import Nonfinite
 from tensorpoint.wire import Tensorpoint
 
@@ -34,14 +39,32 @@ class Armed:
         self.calls: list[tuple[list[int], Event]] = []
         #: (event, path of the module, step) of each stop.
         self.stops: list[tuple[str, str, int | None]] = []
-        self.nonfinite = Nonfinite(self.names, self.stop)
+        self.judge = Judge(self.names, self.stop)
+        self.gradients = Gradients(self.names, self.fault)
+        self.watches = all_watches(
+            self.names, self.judge, self.scale_of, self.gradients.known_norm
+        )
         self.layers = LayerBreakpoints(self.names, self.stop)
         self.hooks = Hooks(self.names, self.fault)
+        self.updates = Updates(self.names, self.fault)
+        #: What a gradient scaler would say.
+        self.scale: float | None = None
+
+    @property
+    def nonfinite(self) -> Nonfinite:
+        """The watch of the forward pass."""
+        return next(watch for watch in self.watches if isinstance(watch, Nonfinite))
+
+    def scale_of(self, tensor: Any) -> float | None:
+        return self.scale
 
     def stop(self, rules: Sequence[Rule], event: Event) -> bool:
         self.calls.append(([rule.id for rule in rules], event))
-        path = self.names.path(event.module, event.entered)
-        self.stops.append((event.name, path, self.names.step(event.module)))
+        path, step = "", self.names.newest_step()
+        if event.module is not None:
+            path = self.names.path(event.module, event.entered or event.module)
+            step = self.names.step(event.module)
+        self.stops.append((event.name, path, step))
         return self.attached
 
     def fault(self, culprit: Any, error: Exception) -> None:
@@ -61,11 +84,25 @@ class Armed:
     def arm(self, *rules: Rule) -> None:
         conditions = [rule for rule in rules if not rule.is_layer]
         layers = [rule for rule in rules if rule.is_layer]
-        self.nonfinite.arm(conditions)
+        self.judge.arm(conditions, [watch.metric for watch in self.watches])
+        listeners: list[Watch] = []
+        for watch in self.watches:
+            wanted = [rule for rule in conditions if is_about(rule, watch)]
+            watch.arm(wanted)
+            if wanted:
+                listeners.append(watch)
         self.layers.arm(layers)
-        self.hooks.listeners = (self.nonfinite,) if conditions else ()
         self.hooks.on_enter = (self.layers.on_enter,) if layers else ()
+        self.gradients.listen(listeners)
+        self.hooks.listen([self.gradients, *listeners])
+        self.updates.listen([self.gradients, *listeners])
         self.hooks.install()
+        self.updates.install()
+
+    def remove(self) -> None:
+        self.gradients.listen(())
+        self.hooks.remove()
+        self.updates.remove()
 
 
 @contextmanager
@@ -79,6 +116,6 @@ def armed(*rules: Rule | str, faults: Literal["none", "some"] = "none") -> Itera
     try:
         yield agent
     finally:
-        agent.hooks.remove()
+        agent.remove()
     if faults == "none":
         assert not agent.faults, agent.faults

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import tensorpoint
+import tensorpoint_adapters
 from tensorpoint.wire import WIRE_VERSION
 from tests.protocol.pythons import other_pythons
 
 PACKAGE = Path(tensorpoint.__file__).parent
+ADAPTERS = Path(tensorpoint_adapters.__file__).parent
 BOOTSTRAP = (PACKAGE / "agent" / "bootstrap.py").read_text(encoding="utf-8")
 PLAN = json.dumps(
     {
@@ -41,7 +43,7 @@ try:
 except ImportError:
     public = False
 for name in given["also"]:
-    importlib.import_module("_tensorpoint." + name)
+    importlib.import_module(name)
 modules = {
     name: getattr(module, "__file__", None)
     for name, module in list(sys.modules.items()) if name not in before
@@ -54,8 +56,9 @@ print(json.dumps({
 
 def sources() -> dict[str, str]:
     return {
-        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
-        for path in PACKAGE.rglob("*.py")
+        path.relative_to(above).as_posix(): path.read_text(encoding="utf-8")
+        for folder, above in ((PACKAGE, PACKAGE), (ADAPTERS, ADAPTERS.parent))
+        for path in folder.rglob("*.py")
     }
 
 
@@ -87,15 +90,20 @@ def booted(
 
 
 ROOMS = (
-    *(f"agent.{path.stem}" for path in (PACKAGE / "agent").glob("[a-z]*.py")),
-    *(f"agent.watches.{path.stem}" for path in (PACKAGE / "agent" / "watches").glob("[a-z]*.py")),
+    *(f"_tensorpoint.agent.{path.stem}" for path in (PACKAGE / "agent").glob("[a-z]*.py")),
     *(
-        f"{room}.{path.stem}"
+        f"_tensorpoint.agent.watches.{path.stem}"
+        for path in (PACKAGE / "agent" / "watches").glob("[a-z]*.py")
+    ),
+    *(
+        f"_tensorpoint.{room}.{path.stem}"
         for room in ("conditions", "wire")
         for path in (PACKAGE / room).glob("[a-z]*.py")
         if path.stem not in ("feasible", "codec", "plan")  # only our own processes load these
     ),
-    "wire.plan",
+    "_tensorpoint.wire.plan",
+    "_tensorpoint_adapters",
+    *(f"_tensorpoint_adapters.{path.stem}" for path in ADAPTERS.glob("[a-z]*.py")),
 )
 
 
@@ -119,10 +127,14 @@ def test_it_loads_under_a_private_name_and_leaves_the_path_alone(by: str) -> Non
 @pytest.mark.parametrize("by", ["location", "texts"])
 def test_its_files_are_known_by_their_place(by: str) -> None:
     folder = str(PACKAGE) if by == "location" else "/not/there"
-    said = booted(folder, None if by == "location" else sources())
+    beside = str(ADAPTERS) if by == "location" else "/not/tensorpoint_adapters"
+    texts = None if by == "location" else sources()
+    said = booted(folder, texts, also=("_tensorpoint_adapters",))
+    assert said["modules"]["_tensorpoint_adapters.spec"] == f"{beside}/spec.py"
     for name, file in said["modules"].items():
         if name.startswith("_tensorpoint"):
-            assert file is not None and file.startswith(folder + "/"), name
+            assert file is not None, name
+            assert file.startswith((folder + "/", beside + "/")), name
     assert said["modules"]["_tensorpoint.agent.stop"] == f"{folder}/agent/stop.py"
 
 
@@ -134,9 +146,10 @@ def test_agent_conditions_and_wire_need_the_standard_library_only(by: str) -> No
         also=ROOMS,
     )
     check(said)
-    tops = {name.partition(".")[0] for name in said["modules"]} - {"_tensorpoint"}
+    ours = {"_tensorpoint", "_tensorpoint_adapters"}
+    tops = {name.partition(".")[0] for name in said["modules"]} - ours
     assert tops <= set(sys.stdlib_module_names)
-    assert {f"_tensorpoint.{room}" for room in ROOMS} <= set(said["modules"])
+    assert set(ROOMS) <= set(said["modules"])
 
 
 def test_an_unreadable_folder_is_answered_so_that_the_texts_are_sent() -> None:

@@ -179,8 +179,9 @@ def test_optimizer_steps_are_those_of_the_busiest_optimizer() -> None:
         for optimizer in (first, second, first, first):
             optimizer.step()
         assert agent.names.optimizer_step() == 3
-        counters = agent.names.counters(nn.ReLU())
-        assert counters["optimizer_step"].value == 3 and "step" not in counters
+        steps = agent.names.counter("optimizer_step", nn.ReLU())
+        assert steps is not None and steps.value == 3
+        assert agent.names.counter("step", nn.ReLU()) is None
 
 
 # The stack ---------------------------------------------------------------------------------------

@@ -1,32 +1,62 @@
-"""What every watch is: it is armed with rules, hears of module calls, and reports what it saw."""
+"""What every watch is, and what it can hear of.
+
+A watch has a metric, is armed with the rules that use it, and hears of what the sources (`hooks`,
+`gradients`, `updates`, `taps`) tell it, on the program's threads, inside torch's hooks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...wire import TensorSummary
 from ..modules import Call
 from ..rules import Rule
 
 if TYPE_CHECKING:
+    import torch
     from torch.nn import Module
+
+    from ..attention import Attention
+
+
+#: The part of a module's place that stands for its parameters and buffers being non-finite.
+STATE = "state"
+#: The part of no module's place that stands for the loss.
+LOSS = "loss"
+
+
+def state_part(owner: Module | None, parameter: torch.Tensor) -> Hashable:
+    """The part that stands for `parameter` being non-finite: outside of modules its own."""
+    return STATE if owner is not None else (STATE, id(parameter))
+
+
+def gradient_part(parameter: torch.Tensor) -> Hashable:
+    """The part that stands for the gradient of `parameter` being non-finite."""
+    return "gradient", id(parameter)
+
+
+def was_told_before_backward(rule: Rule) -> bool:
+    """Whether `rule` is true somewhere in the batch, a forward, a loss, a parameter or a buffer."""
+    return any(part in ("input", "forward", LOSS, STATE) for _, part in rule.true_at)
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something a watch saw at a module.
+    """Something a watch saw.
 
-    `module` is where it happened; `entered` is the module whose caller is the place to stop:
-    usually the same, but for a value made inline in `module.forward` it is the child that
-    received it, so that the stop is in that forward. `sentences` is the diagnosis, most
-    important first. `values` are live objects for the debugger's "Tensor event" scope.
+    `module` is where it happened; None for what belongs to no module (a loss, a gradient norm of
+    the whole model). `entered` is the module whose caller is the place to stop: usually the same,
+    but for a value made inline in `module.forward` it is the child that received it, so that the
+    stop is in that forward; None stops at the program's own line nearest to the hook. `headline`
+    is followed by the module. `sentences` is the diagnosis, most important first. `values` are live
+    objects for the debugger's "Tensor event" scope.
     """
 
     name: str
-    module: Module
-    entered: Module
+    module: Module | None
+    entered: Module | None
     headline: str
     sentences: tuple[str, ...]
     value: float | int | None = None
@@ -34,24 +64,80 @@ class Event:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-#: Called by a watch when rules fire: suspends the thread until the user resumes. False if nothing
-#: was shown, since no client is attached.
+#: Called when rules fire: suspends the thread until the user resumes. False if nothing was shown,
+#: since no client is attached.
 Stop = Callable[[Sequence[Rule], Event], bool]
 
 
-class Watch(Protocol):
-    """A watch of one metric. Its methods run in torch's hooks, on the program's threads."""
+class Watch:
+    """A watch of one metric, or of some of its options (phases of `nonfinite`).
+
+    It overrides the methods of what it needs to hear of; each source calls only those.
+    """
 
     metric: ClassVar[str]
+    #: The options that it is about; empty for all that the metric has.
+    options: ClassVar[tuple[str, ...]] = ()
+    #: What it has a method for but need not hear of, as it is armed now.
+    deaf_to: frozenset[str] = frozenset()
 
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these rules from now on; none switches the watch off."""
-        ...
+
+    # From `hooks`: module calls
 
     def on_root(self, call: Call) -> None:
         """A module is called that no other module's forward encloses."""
-        ...
 
-    def on_exit(self, call: Call, outer: list[Call], output: object) -> None:
+    def on_exit(self, call: Call, outer: list[Call], output: Any) -> None:
         """A module returned; `outer` are the calls around it, outermost first."""
-        ...
+
+    # From `gradients`: backward passes
+
+    def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
+        """The program starts a backward pass from `roots`; a checkpoint's inside is part of it."""
+
+    def on_parameter_gradient(
+        self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
+    ) -> None:
+        """`parameter`, called `name` in `owner`, has its gradient of this backward in `.grad`.
+
+        `norm` is the gradient's 2-norm, infinite or NaN if an element is (or if the sum of squares
+        overflows), None for what cannot be looked at or is gone already. `owner` is None outside of any module.
+        """
+
+    def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
+        """The backward pass is over; `results` is what `torch.autograd.grad` returns, else ()."""
+
+    def on_backward_failed(self) -> None:
+        """The backward pass ended with an exception."""
+
+    # From `updates`: optimizer steps
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """`optimizer.step()` is about to change the parameters."""
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """`optimizer.step()` has changed the parameters."""
+
+    # From `taps`: what adapters say
+
+    def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
+        """Gradients were clipped; `total_norm` is their 2-norm before that, unscaled."""
+
+    def on_scale(self, value: float) -> None:
+        """The gradient scaler has set its scale."""
+
+    def on_attention(self, call: Call, attention: Attention) -> None:
+        """The module of `call` computed attention."""
+
+
+def hearing(listeners: Iterable[Any], event: str) -> tuple[Any, ...]:
+    """Those of `listeners` that have something to do at `event`."""
+    nothing = getattr(Watch, event)
+    return tuple(
+        listener
+        for listener in listeners
+        if getattr(type(listener), event, nothing) is not nothing
+        and event not in getattr(listener, "deaf_to", ())
+    )

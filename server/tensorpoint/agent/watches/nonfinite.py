@@ -1,4 +1,4 @@
-"""nonfinite: NaN and Inf, in the batch and fresh in the forward pass.
+"""nonfinite, phases input and forward: NaN and Inf in the batch, or fresh in the forward pass.
 
 Formula: a module's call is *fresh non-finite* if an element of its output is NaN or infinite and
 all of its arguments, parameters and buffers are finite. The innermost such call is the producer;
@@ -21,14 +21,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...conditions import Sample
 from ...wire import TensorSummary
 from .. import explain
+from ..judge import Judge
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..rules import Rule
 from ..tensors import QuickLook, has_nonfinite, quick_look, remember, same, summarise, tensors_in
-from .base import Event, Stop
+from .base import LOSS, STATE, Event, Watch
 
 if TYPE_CHECKING:
     import torch
@@ -37,17 +37,20 @@ if TYPE_CHECKING:
 #: Layers of torch that make no NaN and no infinity of finite values: given what was just found
 #: finite, their output isn't read. (Dropout isn't one: it divides by 1 - p.)
 _KEEPERS = ("Flatten", "Hardtanh", "Identity", "MaxPool1d", "MaxPool2d", "ReLU", "ReLU6")
+#: The place of the loss, which belongs to no module.
+_LOSS = (id(None), LOSS)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Nonfinite:
+class Nonfinite(Watch):
     """Stops at the call that turned finite values into a NaN or an infinity."""
 
     metric: ClassVar[str] = "nonfinite"
+    options: ClassVar[tuple[str, ...]] = ("input", "forward")
 
-    def __init__(self, names: Names, stop: Stop) -> None:
+    def __init__(self, names: Names, judge: Judge) -> None:
         self._names = names
-        self._stop = stop
+        self._judge = judge
         self._rules: tuple[Rule, ...] = ()
         self._every: tuple[Rule, ...] = ()
         self._look: QuickLook
@@ -69,11 +72,10 @@ class Nonfinite:
         """Look at the arguments of a root module's call: the batch."""
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # a checkpointed block run again inside backward(), not a batch
-        place = (id(call.module), "input")
         bad = next(self._bad_arguments(call), None)
         if bad is None or getattr(self._thread, "spoilt", False):
             for rule in self._rules:
-                rule.true_at.discard(place)
+                rule.true_at.discard((id(call.module), "input"))
             return
         event = Event(
             name="nonfinite.input",
@@ -85,7 +87,7 @@ class Nonfinite:
             tensor=bad,
             values={"inputs": call.args, "keyword_inputs": keywords_of(call)},
         )
-        self._tell(self._rules, call, [call], place, "input", event)
+        self._tell(self._rules, call, [call], "input", "input", event)
 
     # The forward pass --------------------------------------------------------------------------
 
@@ -200,8 +202,7 @@ class Nonfinite:
             tensor=summary,
             values=values,
         )
-        place = (id(producer.module), "forward")
-        self._tell(rules, producer, around, place, "forward", event)
+        self._tell(rules, producer, around, "forward", "forward", event)
 
     def _report_parameter(
         self,
@@ -223,8 +224,40 @@ class Nonfinite:
             tensor=summary,
             values={"inputs": consumer.args, "keyword_inputs": keywords_of(consumer)},
         )
-        place = (id(owner), "state")
-        self._tell(rules, consumer, around, place, "input", event, path)
+        self._tell(rules, consumer, around, STATE, "input", event, owner)
+
+    # The loss ----------------------------------------------------------------------------------
+
+    def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
+        """Look at what backward starts from: a loss is often computed outside of any module."""
+        bad = next(
+            (
+                found
+                for root in roots
+                if isinstance(root, sys.modules["torch"].Tensor)
+                for found in _nonfinite(root, "loss")
+            ),
+            None,
+        )
+        if bad is None or getattr(self._thread, "spoilt", False):
+            for rule in self._rules:
+                rule.true_at.discard(_LOSS)
+            return
+        loss, summary = bad
+        event = Event(
+            name="nonfinite.forward",
+            module=None,
+            entered=None,
+            headline=explain.headline(summary, "in the loss"),
+            sentences=(explain.describe(summary), explain.LOSS),
+            value=summary.nan + summary.posinf + summary.neginf,
+            tensor=summary,
+            values={"loss": loss},
+        )
+        looking = [rule for rule in self._rules if rule.looks_at("")]
+        self._judge.measured(
+            "nonfinite", True, looking, lambda: event, part=_LOSS[1], option="forward"
+        )
 
     # Rules -------------------------------------------------------------------------------------
 
@@ -233,42 +266,32 @@ class Nonfinite:
         rules: Sequence[Rule],
         call: Call,
         around: list[Call],
-        place: tuple[int, str],
+        part: str,
         phase: str,
         event: Event,
-        path: str | None = None,
+        owner: Module | None = None,
     ) -> None:
         """Tell the rules about `event`, and stop for those that turn true with it.
 
-        A rule that looks at this module has its explanation: the calls around it, whose outputs
-        carry the same value, are no news to it. One that looks only at a module further out is
-        asked again when that one returns.
+        A rule that looks at this module (`owner`, else the call's) has its explanation: the calls
+        around it, whose outputs carry the same value, are no news to it. One that looks only at a
+        module further out is asked again when that one returns.
         """
-        if path is None:
-            path = self._names.path(call.module, around[-1].module)
-        values = self._values(call.module, Sample(True, self._names.step(call.module)))
-        fired: list[Rule] = []
+        module = call.module if owner is None else owner
+        path = self._names.path(module, around[-1].module)
+        looking = [rule for rule in rules if rule.looks_at(path)]
         for rule in rules:
-            if not rule.looks_at(path):
-                _explain(rule, call)
-                continue
-            if rule.observe(place, values, phase):
-                fired.append(rule)
-            for surrounding in around:
-                _explain(rule, surrounding)
-        if fired:
-            self._stop_at(place, fired, event)
-
-    def _stop_at(self, place: tuple[int, str], fired: list[Rule], event: Event) -> None:
-        if not self._stop(fired, event):  # nobody is there (yet) to see it
-            for rule in fired:
-                rule.true_at.discard(place)
+            for explained in around if rule in looking else [call]:
+                _explain(rule, explained)
+        self._judge.measured(
+            "nonfinite", True, looking, lambda: event, module=module, part=part, option=phase
+        )
 
     def _rearm(self, rule: Rule, call: Call) -> None:
         if _is_explained(rule, call):
             return
         rule.true_at.discard((id(call.module), "forward"))
-        place = (id(call.module), "state")
+        place = (id(call.module), STATE)
         if place in rule.true_at and not any(map(has_nonfinite, _own_state(call.module))):
             rule.true_at.discard(place)
 
@@ -276,22 +299,21 @@ class Nonfinite:
         path = self._names.path(call.module, call.module)
         if _is_explained(rule, call) or not rule.looks_at(path):
             return
-        values = self._values(call.module, Sample(False, self._names.step(call.module)))
-        place = (id(call.module), "forward")
-        if rule.observe(place, values, "forward"):
-            event = Event(
+
+        def event() -> Event:
+            return Event(
                 name="nonfinite.forward",
                 module=call.module,
                 entered=call.module,
                 headline="the condition turned true at",
-                sentences=(f"nonfinite is false here; the condition is {rule.tensorpoint.text}",),
+                sentences=(f"nonfinite is false here; the condition is {rule.tensorpoint.text}.",),
                 value=0,
                 values={"inputs": call.args, "keyword_inputs": call.kwargs},
             )
-            self._stop_at(place, [rule], event)
 
-    def _values(self, module: Module, seen: Sample) -> dict[str, Sample]:
-        return {"nonfinite": seen, **self._names.counters(module)}
+        self._judge.measured(
+            "nonfinite", False, [rule], event, module=call.module, part="forward", option="forward"
+        )
 
     # Arguments ---------------------------------------------------------------------------------
 
@@ -361,7 +383,8 @@ def _bad_parameter(module: Module) -> tuple[Module, str, TensorSummary] | None:
             for name, tensor in tensors.items():
                 if tensor is not None and has_nonfinite(tensor):
                     summary = summarise(tensor, name)
-                    if not _only_neginf(summary):
+                    # A mask is a buffer, or a parameter that isn't trained.
+                    if tensor.requires_grad or not _only_neginf(summary):
                         return owner, kind, summary
     return None
 

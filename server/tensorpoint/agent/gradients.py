@@ -1,0 +1,250 @@
+"""Backward passes: their beginning and end, and each parameter's gradient as it arrives.
+
+A parameter's gradient is heard of by a post-accumulate hook: it runs inside `backward()`, after the
+sum over all uses of the parameter and over micro-batches, so that a stop there is at the layer.
+(Full backward hooks cost eight times as much and break networks with in-place activations.) The
+hooks are put on the parameters when a root module is first called; on those that are added or
+thawed later, when one is called next; and on those of no module at the first optimizer step.
+
+The beginning and the end are those of `torch.autograd._engine_run_backward`, through which
+`Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all go, on the thread of the
+program's call.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from functools import wraps
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from . import debugger
+from .hit import Hit
+from .hooks import Replaced
+from .modules import Call, Names
+from .tensors import quick_norm, unseen, version_of
+from .watches.base import hearing
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Module
+
+_EVENTS = ("on_backward", "on_parameter_gradient", "on_backward_end", "on_backward_failed")
+_Owner = tuple["weakref.ref[Module]", str]
+
+
+class Gradients:
+    """The hooks on parameters and on the engine, or none of them while nothing listens."""
+
+    def __init__(self, names: Names, on_fault: Callable[[Any, Exception], None]) -> None:
+        self._names = names
+        self._on_fault = on_fault
+        self._listeners: dict[str, tuple[Any, ...]] = {}
+        #: By thread that a pass runs on: whether it is suspended and runs the user's expression.
+        self._states: dict[int, Any] = {}
+        #: By id of the parameter.
+        self._handles: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._norm_of: Callable[[Any], float | None]
+        #: By id of the parameter: its gradient, the version of that, and the norm it had then.
+        self._norms: dict[int, tuple[weakref.ref[Any], int, float | None]] = {}
+        self._engine: Replaced | None = None
+        self._roots: weakref.WeakSet[Module] = weakref.WeakSet()
+        #: Whether modules or parameters were added anywhere since we looked; torch tells us.
+        self._is_grown = False
+        self._registrations: list[Any] = []
+        #: Parameters of known roots that had no gradient wanted when we looked.
+        self._frozen: list[tuple[weakref.ref[Any], _Owner]] = []
+        self._lock = threading.Lock()
+
+    def listen(self, listeners: Iterable[Any]) -> None:
+        """Tell exactly these from now on; hook nothing if none of them cares."""
+        self._listeners = {event: hearing(listeners, event) for event in _EVENTS}
+        if any(self._listeners.values()):
+            self._install()
+        else:
+            self.remove()
+        if self._listeners["on_parameter_gradient"]:
+            self._hook_parameters()
+        else:
+            self._unhook_parameters()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether backward passes are heard of."""
+        return self._engine is not None
+
+    def _install(self) -> None:
+        if self._engine is not None:
+            return
+        self._norm_of = quick_norm()
+        autograd = sys.modules["torch.autograd"]
+        self._engine = Replaced(
+            autograd, "_engine_run_backward", self._around(autograd._engine_run_backward)
+        )
+
+    def _hook_parameters(self) -> None:
+        if not self._registrations:
+            module = sys.modules["torch.nn.modules.module"]
+            self._registrations = [
+                module.register_module_parameter_registration_hook(self._on_added),
+                module.register_module_module_registration_hook(self._on_added),
+            ]
+        for root in self._names.roots():
+            self._learn(root)
+
+    def remove(self) -> None:
+        """Take all hooks out again."""
+        if self._engine is not None:
+            self._engine.remove()
+            self._engine = None
+        self._unhook_parameters()
+
+    def _unhook_parameters(self) -> None:
+        for handle in self._registrations:
+            handle.remove()
+        self._registrations = []
+        with self._lock:
+            for reference, handle in list(self._handles.values()):
+                handle.remove()
+                parameter: Any = reference()
+                # torch leaves an empty table, which must stay while it runs the hooks in it.
+                if not (parameter is None or self._states or parameter._post_accumulate_grad_hooks):
+                    parameter._post_accumulate_grad_hooks = None
+            self._handles.clear()
+            self._norms.clear()
+            self._frozen.clear()
+            self._roots.clear()
+
+    def known_norm(self, parameter: Any) -> float | None:
+        """The 2-norm of its gradient, if a hook has taken it and nobody has written to it since."""
+        known = self._norms.get(id(parameter))
+        if known is None:
+            return None
+        gradient, version, norm = known
+        current = parameter.grad
+        unchanged = gradient() is current is not None and version_of(current) == version
+        return norm if unchanged else None
+
+    # Parameters --------------------------------------------------------------------------------
+
+    def on_root(self, call: Call) -> None:
+        """A root module is called: hook its parameters, if that wasn't done yet."""
+        if not self._listeners["on_parameter_gradient"]:
+            return
+        if self._is_grown:
+            self._is_grown = False
+            for root in list(self._roots):
+                self._learn(root)
+        if call.module not in self._roots:
+            self._learn(call.module)
+        # In one frame: there may be thousands.
+        elif any((p := item[0]()) is None or p.requires_grad for item in self._frozen):
+            frozen, self._frozen = self._frozen, []
+            for reference, owner in frozen:
+                parameter = reference()
+                if parameter is not None:
+                    self._take(parameter, owner)
+
+    def _on_added(self, module: Module, name: str, added: Any) -> None:
+        self._is_grown = True
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """Hook the optimizer's parameters of no known root."""
+        if not self._listeners["on_parameter_gradient"]:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in self._handles and _wants_gradient(parameter):
+                    self._hook(parameter, None)
+
+    @unseen
+    def _learn(self, root: Module) -> None:
+        self._roots.add(root)
+        frozen = {id(item[0]()) for item in self._frozen}
+        for module in root.modules():
+            owner: Any = weakref.ref(module)
+            for name, parameter in module._parameters.items():
+                if parameter is None or id(parameter) in self._handles or id(parameter) in frozen:
+                    continue
+                self._take(parameter, (owner, name))
+
+    def _take(self, parameter: Any, owner: _Owner) -> None:
+        if _wants_gradient(parameter):
+            self._hook(parameter, owner)
+        else:
+            self._frozen.append((weakref.ref(parameter), owner))
+
+    def _hook(self, parameter: Any, owner: _Owner | None) -> None:
+        def forget(reference: Any, key: int = id(parameter)) -> None:
+            self._handles.pop(key, None)
+            self._norms.pop(key, None)
+
+        def hook(parameter: torch.Tensor) -> None:
+            state = self._states.get(get_ident())
+            if state is not None and state.is_in_wait_loop:
+                return
+            gradient = parameter.grad
+            try:
+                # An optimizer that steps inside backward may have taken it.
+                norm = None
+                if gradient is not None:
+                    norm = self._norm_of(gradient)
+                    self._norms[id(parameter)] = ref(gradient), gradient._version, norm
+                module = owner[0]() if owner is not None else None
+                name = owner[1] if owner is not None else "(no module's)"
+                for listener in self._listeners["on_parameter_gradient"]:
+                    try:
+                        listener.on_parameter_gradient(module, name, parameter, norm)
+                    except Hit:
+                        raise
+                    except Exception as error:
+                        self._on_fault(listener, error)
+            except Hit:
+                raise
+            except Exception as error:
+                self._on_fault(self, error)
+
+        with self._lock:
+            handle = parameter.register_post_accumulate_grad_hook(hook)
+            self._handles[id(parameter)] = (weakref.ref(parameter, forget), handle)
+
+    # The engine --------------------------------------------------------------------------------
+
+    def _around(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(run_backward)
+        def engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            inside = sys.modules["torch"]._C._current_graph_task_id() != -1
+            # A checkpoint's own pass is part of another; the user's in the console is none.
+            if inside or debugger.evaluating():
+                return run_backward(t_outputs, *args, **kwargs)
+            ident = get_ident()
+            self._states[ident] = debugger.thread_state()
+            try:
+                self._tell("on_backward", t_outputs)
+                results = run_backward(t_outputs, *args, **kwargs)
+            except BaseException:
+                self._tell("on_backward_failed")
+                raise
+            finally:
+                self._states.pop(ident, None)
+            self._tell("on_backward_end", () if kwargs.get("accumulate_grad") else results)
+            return results
+
+        return engine_run_backward
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for listener in self._listeners[event]:
+            try:
+                getattr(listener, event)(*arguments)
+            except Hit:
+                raise
+            except Exception as error:
+                self._on_fault(listener, error)
+
+
+def _wants_gradient(parameter: Any) -> bool:
+    return parameter.requires_grad and parameter.is_leaf

@@ -1,0 +1,304 @@
+"""nonfinite, phase backward: NaN and Inf in gradients, at the layer whose backward made them.
+
+Formula: a parameter's gradient has an element that is NaN or infinite; so has one that reaches no
+parameter (`torch.autograd.grad`, the gradient of an input). It survives by definition: what
+backward formulas make and mask again is never seen. While a gradient scaler multiplies gradients
+by more than 1 it probes for overflow, and nothing is reported.
+
+Cost: one 2-norm per parameter and backward (1 % of a step of a GPT-2-like model; shared with
+`grad_norm`), and 2 to 4 us a module to follow what backward brings (see `flows`). Reading each
+output gradient would cost 2 to 5 %. Kept gradients are dropped at the end of the pass; those above
+16 MiB are read at once, not kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from math import isfinite
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import debugger, explain
+from ..flows import Flow, Maker, Pass
+from ..judge import Judge
+from ..modules import Call, Names
+from ..rules import Rule
+from ..tensors import has_nonfinite, summarise, tensors_in, unseen
+from .base import LOSS, Event, Watch, gradient_part, state_part, was_told_before_backward
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Module
+
+#: Of the children that a forward has called, how many are known by what they returned.
+_SIBLINGS = 3
+#: Tensors of one output that are followed.
+_MAX_OUTPUTS = 4
+#: The part that stands for gradients of no parameter.
+_ELSEWHERE = "gradients"
+
+
+class NonfiniteBackward(Watch):
+    """Stops inside `backward()` where a gradient turned NaN or infinite."""
+
+    metric: ClassVar[str] = "nonfinite"
+    options: ClassVar[tuple[str, ...]] = ("backward",)
+
+    def __init__(
+        self, names: Names, judge: Judge, scale_of: Callable[[torch.Tensor | None], float | None]
+    ) -> None:
+        self._names = names
+        self._judge = judge
+        self._scale_of = scale_of
+        self._rules: tuple[Rule, ...] = ()
+        #: Running passes by the thread that called them.
+        self._passes: dict[int, Pass] = {}
+        #: The pass begun last: that of hooks on autograd's own threads, which CUDA has.
+        self._newest: Pass | None = None
+        self._numbers = count()
+        self._thread = _Outermost()
+
+    def arm(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        if not rules:
+            for running in list(self._passes.values()):
+                running.forget()
+            self._passes.clear()
+            self._newest = None
+
+    # The forward pass: a hook on each output's node ----------------------------------------------
+
+    def on_exit(self, call: Call, outer: list[Call], output: Any, *, hidden: bool = False) -> None:
+        """Hear of the gradient of this output, and note who received whose output.
+
+        It runs for each module, so it is one Python frame.
+        """
+        torch = sys.modules["torch"]
+        if torch._C._len_torch_function_stack() and not hidden:  # the program's, which sees us
+            return unseen(self.on_exit)(call, outer, output, hidden=True)
+        if torch._C._functorch.maybe_current_level() is not None:
+            return None
+        plain, args = torch.Tensor, call.args
+        outputs = (output,)
+        if type(output) is not plain:
+            outputs = [item for _, item in tensors_in(output, "") if item.requires_grad]
+        around = outer[-1] if outer else self._thread
+        module, inside = weakref.ref(call.module), weakref.ref(outer[-1].module) if outer else None
+        flows: list[Flow] = []
+        for item in outputs[:_MAX_OUTPUTS]:
+            node = item.grad_fn
+            if node is None:
+                continue
+            version = item._version
+            for flow in call.flow:
+                if flow.output() is item and flow.version == version:  # a child's, passed on
+                    flow.module, flow.inside = module, inside
+                    break
+            else:
+                if args and args[0] is item and call.version == version:
+                    continue  # it returns what it got: Identity, Dropout in evaluation
+                flow = Flow(module, inside, weakref.ref(item), version)
+                node.register_prehook(partial(self._came_by, flow, item.output_nr))
+            flows.append(flow)
+        if not flows:
+            return None
+        for value in (*args, *call.kwargs.values()) if call.kwargs else args:
+            if type(value) is not plain or not value.requires_grad:
+                continue
+            version = call.version if args and value is args[0] else value._version
+            for source in (self._thread, *outer)[::-1]:
+                for made in source.flow:
+                    if made.output() is value and made.version == version:
+                        for flow in flows:
+                            made.receivers.append((module, flow))
+                        break
+                else:
+                    continue
+                break
+        around.flow = (*flows, *around.flow[: _SIBLINGS - 1])
+        return None
+
+    def _came_by(self, flow: Flow, number: int, gradients: tuple[Any, ...]) -> None:
+        running = self._passes.get(get_ident(), self._newest)
+        if running is None or running.state.is_in_wait_loop or number >= len(gradients):
+            return
+        gradient = gradients[number]
+        if gradient is None:
+            return
+        try:
+            if sys.modules["torch"]._C._len_torch_dispatch_stack():
+                unseen(running.came_by)(flow, gradient)
+            else:
+                running.came_by(flow, gradient)
+        except Exception as error:  # the program must not die of it; told at the end
+            running.fault = error
+
+    # The backward pass ---------------------------------------------------------------------------
+
+    def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
+        """Begin a pass; from a bad loss come bad gradients, which are no news."""
+        running = Pass(next(self._numbers), roots, debugger.thread_state())
+        tensor = sys.modules["torch"].Tensor
+        running.is_spoilt = any(isinstance(root, tensor) and has_nonfinite(root) for root in roots)
+        self._passes[get_ident()] = self._newest = running
+
+    def on_parameter_gradient(
+        self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
+    ) -> None:
+        """Look at the gradient's norm, and on suspicion for where it was made."""
+        running = self._passes.get(get_ident(), self._newest)
+        if running is None:
+            return
+        gradient: Any = parameter.grad
+        running.unheard = 0
+        if norm is None or isfinite(norm) or not has_nonfinite(gradient):
+            for rule in self._rules:
+                if rule.true_at:
+                    rule.true_at.discard((id(owner), gradient_part(parameter)))
+        elif not self._is_probe():
+            running.is_bad = True
+            self._look(running, owner, name, parameter, gradient)
+
+    def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
+        """Look at gradients that reached no parameter, and drop what was kept."""
+        running = self._end()
+        if running is None:
+            return
+        try:
+            if running.fault is not None:
+                raise running.fault
+            if not running.is_bad:
+                self._look_at_results(running, results)
+        finally:
+            running.forget()
+
+    def on_backward_failed(self) -> None:
+        """Drop what was kept."""
+        running = self._end()
+        if running is not None:
+            running.forget()
+
+    def _end(self) -> Pass | None:
+        running = self._passes.pop(get_ident(), None)
+        if running is self._newest:
+            self._newest = None
+        return running
+
+    def _look_at_results(self, running: Pass, results: Sequence[torch.Tensor | None]) -> None:
+        if results:
+            found = (
+                (result, f"result {place} of torch.autograd.grad")
+                for place, result in enumerate(results)
+                if result is not None and has_nonfinite(result)
+            )
+        else:
+            found = ((gradient, "gradient of an output") for gradient in running.survivors())
+        bad = next(found, None)
+        if bad is None:
+            for rule in self._rules:
+                rule.true_at.discard((id(None), _ELSEWHERE))
+        elif not self._is_probe():
+            self._look(running, None, bad[1], None, bad[0])
+
+    def _is_probe(self) -> bool:
+        scale = self._scale_of(None)
+        return scale is not None and scale > 1
+
+    # Saying so -----------------------------------------------------------------------------------
+
+    def _look(
+        self,
+        running: Pass,
+        owner: Module | None,
+        name: str,
+        parameter: torch.Tensor | None,
+        gradient: torch.Tensor,
+    ) -> None:
+        """Tell the rules of a bad gradient: the first of the pass, if it wasn't bad in the last.
+
+        What the optimizer and the program make of it is then no news either.
+        """
+        place = (id(owner), gradient_part(parameter) if parameter is not None else _ELSEWHERE)
+        news = [
+            rule
+            for rule in self._rules
+            if rule.id not in running.told and place not in rule.true_at
+        ]
+        if news and not running.is_spoilt:
+            self._report(running, news, owner, name, gradient)
+        for rule in self._rules:
+            if running.is_spoilt:
+                told = was_told_before_backward(rule)
+                rule.true_at.add(place)
+            else:
+                told = rule.id in running.told or place in rule.true_at
+            if told:
+                rule.true_at.update((place, (id(None), LOSS)))
+                if parameter is not None:
+                    rule.true_at.add((id(owner), state_part(owner, parameter)))
+
+    def _report(
+        self,
+        running: Pass,
+        rules: Sequence[Rule],
+        owner: Module | None,
+        name: str,
+        gradient: torch.Tensor,
+    ) -> None:
+        module, where, how = self._origin(running, owner)
+        paths = {self._names.path(item, item) for item in (module, owner) if item is not None}
+        looking = [rule for rule in rules if any(map(rule.looks_at, paths or ("",)))]
+        place = (id(module), "backward")
+        for rule in looking:
+            rule.true_at.discard(place)  # whether it is news was decided by the gradient
+
+        def event() -> Event:
+            summary = summarise(gradient, name if owner is None else f"{name}.grad")
+            whose = [] if owner is None else [explain.gradient_of(name, self._place(owner))]
+            return Event(
+                name="nonfinite.backward",
+                module=module,
+                entered=None,
+                headline=explain.headline(summary, where),
+                sentences=(explain.describe(summary), *whose, how),
+                value=summary.nan + summary.posinf + summary.neginf,
+                tensor=summary,
+                values={"gradient": gradient, "owner": owner},
+            )
+
+        self._judge.measured(
+            "nonfinite", True, looking, event, module=module, part="backward", option="backward"
+        )
+        running.told.update(rule.id for rule in looking if place in rule.true_at)
+
+    def _origin(self, running: Pass, owner: Module | None) -> tuple[Module | None, str, str]:
+        """The module in whose backward the first bad value was made, and that in words."""
+        inside = "in a gradient, made in the backward of"
+        flow = running.first_bad()
+        if flow is None:
+            if owner is None:
+                return None, "in a gradient", explain.NO_MODULE
+            return owner, inside, explain.OWN_BACKWARD
+        kind, module = running.maker(flow, self._names)
+        after = self._place(flow.module())
+        if kind is Maker.MODULE:
+            return module, inside, explain.made_by_receiver(after)
+        if kind is Maker.FORWARD:
+            return module, inside, explain.made_by_operation(after)
+        return module, "in the gradient that came into the output of", explain.MADE_OUTSIDE
+
+    def _place(self, module: Module | None) -> str:
+        if module is None:
+            return "a module that is gone"
+        return explain.place(module, self._names.path(module, module))
+
+
+class _Outermost(threading.local):
+    """What a root call is called from: the program. Flows of root outputs."""
+
+    flow: tuple[Flow, ...] = ()

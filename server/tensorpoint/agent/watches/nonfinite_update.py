@@ -1,0 +1,313 @@
+"""nonfinite, phase update: NaN and Inf that an optimizer step writes, or a module's own update.
+
+Formula: after `optimizer.step()`, an element of a parameter that had a gradient, of a buffer of the
+model that was written since (BatchNorm's statistics), or of the optimizer's state is NaN or
+infinite. After `clip_grad_norm_`: an element of a gradient is, since the total norm was infinite.
+Deliberate -inf (masks) counts as finite.
+
+Cost: one fused 2-norm of the parameters per step, and one of the small or newly written buffers.
+The state is read after the first step, where the parameter is float16, and where squares may
+overflow (a gradient's norm above 1e18); else finite gradients leave it finite.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import explain
+from ..judge import Judge
+from ..modules import Names
+from ..rules import Rule
+from ..tensors import has_nonfinite, norms_of, summarise
+from .base import (
+    LOSS,
+    STATE,
+    Event,
+    Watch,
+    gradient_part,
+    state_part,
+    was_told_before_backward,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Module
+
+#: The norm of a gradient above which squaring may overflow in float32.
+_LARGE = 1e18
+#: Buffers up to this size are read at each step.
+_SMALL = 1 << 14
+
+
+class NonfiniteUpdate(Watch):
+    """Stops at the optimizer step (or clipping) that wrote a NaN or an infinity."""
+
+    metric: ClassVar[str] = "nonfinite"
+    options: ClassVar[tuple[str, ...]] = ("update",)
+
+    def __init__(
+        self, names: Names, judge: Judge, scale_of: Callable[[torch.Tensor | None], float | None]
+    ) -> None:
+        self._names = names
+        self._judge = judge
+        self._scale_of = scale_of
+        #: Rules that have been told of this step's fault (False), or of bad gradients since the
+        #: last backward began (True): what several optimizers make of those is one fault.
+        self._told: set[tuple[int, bool]] = set()
+        self._rules: tuple[Rule, ...] = ()
+        #: Whether the last backward began from a bad loss.
+        self._is_spoilt = False
+        #: Optimizers whose whole state was read once.
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: Parameters, by id, whose state has to be read after the coming step.
+        self._large: set[int] = set()
+        #: The modules below each root that have buffers, when it was first looked at.
+        self._holders: weakref.WeakKeyDictionary[Module, list[weakref.ref[Module]]] = (
+            weakref.WeakKeyDictionary()
+        )
+        #: Of each buffer, the version that was looked at and whether it was bad.
+        self._buffers: weakref.WeakKeyDictionary[Module, dict[str, tuple[int, bool]]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def arm(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._large.clear()
+
+    # Backward and clipping -----------------------------------------------------------------------
+
+    def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
+        """New gradients; those of a bad loss are no news to a rule that looks at losses."""
+        tensor = sys.modules["torch"].Tensor
+        self._is_spoilt = any(isinstance(root, tensor) and has_nonfinite(root) for root in roots)
+        if sys.modules["torch"]._C._current_graph_task_id() == -1:
+            self._told.clear()
+
+    def on_parameter_gradient(
+        self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
+    ) -> None:
+        """Note which gradients are so large that the optimizer's state may overflow."""
+        if norm is not None and not norm < _LARGE:
+            self._large.add(id(parameter))
+
+    def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
+        """An infinite total norm turns the infinite gradients into NaN and the others into 0."""
+        if isfinite(total_norm) or (self._scale_of(None) or 1.0) > 1.0:
+            return  # or a gradient scaler probes, and will skip the step
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is not None and has_nonfinite(gradient):
+                _, name = self._names.owner(parameter)
+                self._report(
+                    parameter,
+                    gradient_part(parameter),
+                    (gradient, f"{name}.grad"),
+                    "in a gradient, after clip_grad_norm_, of",
+                    explain.clipped(name, total_norm),
+                    {"parameter": parameter, "gradient": gradient},
+                    from_gradients=True,
+                )
+                return
+
+    # The step ------------------------------------------------------------------------------------
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """One stop a step: what else it writes has the same reason."""
+        self._told = {told for told in self._told if told[1]}
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """Look at what the step wrote, and at buffers written since the step before."""
+        stepped = [
+            (parameter, group)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        norms = norms_of([parameter for parameter, _ in stepped])
+        self._rearm()
+        for (parameter, group), norm in zip(stepped, norms, strict=True):
+            if norm is not None and not isfinite(norm) and has_nonfinite(parameter):
+                self._report_parameter(optimizer, group, parameter)
+        whole, half = optimizer not in self._known, sys.modules["torch"].float16
+        for parameter, group in stepped:
+            if whole or id(parameter) in self._large or parameter.dtype is half:
+                self._look_at_state(optimizer, group, parameter)
+        self._known.add(optimizer)
+        self._large.clear()
+        self._look_at_buffers()
+
+    def _look_at_state(
+        self, optimizer: Any, group: dict[str, Any], parameter: torch.Tensor
+    ) -> None:
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if not isinstance(value, sys.modules["torch"].Tensor) or not has_nonfinite(value):
+                continue
+            gradient = parameter.grad
+            if has_nonfinite(parameter) or (gradient is not None and has_nonfinite(gradient)):
+                return  # it follows from that
+            _, name = self._names.owner(parameter)
+            self._report(
+                parameter,
+                ("state", id(parameter), key),
+                (value, f"{key} of {name}"),
+                f"in the state ({key}) of {type(optimizer).__name__} for a parameter of",
+                _why(optimizer, group, parameter, f"state {key!r} of parameter {name}"),
+                {"parameter": parameter, "gradient": gradient, key: value},
+            )
+            return
+
+    def _report_parameter(
+        self, optimizer: Any, group: dict[str, Any], parameter: torch.Tensor
+    ) -> None:
+        owner, name = self._names.owner(parameter)
+        state = dict(optimizer.state.get(parameter, {}))
+        gradient = parameter.grad
+        self._report(
+            parameter,
+            state_part(owner, parameter),
+            (parameter, name),
+            f"written by {type(optimizer).__name__}.step into parameter {name} of",
+            _why(optimizer, group, parameter, f"parameter {name}"),
+            {"parameter": parameter, "gradient": gradient, "state": state, "options": group},
+            from_gradients=gradient is not None and has_nonfinite(gradient),
+        )
+
+    # Buffers -------------------------------------------------------------------------------------
+
+    def _look_at_buffers(self) -> None:
+        """Look at the buffers that were written since, small ones always.
+
+        Batch normalisation writes its statistics without counting up their version.
+        """
+        written: list[tuple[Module, str, torch.Tensor, int, tuple[int, bool] | None]] = []
+        for root in self._names.roots():
+            if root not in self._holders:
+                holders = [weakref.ref(module) for module in root.modules() if module._buffers]
+                self._holders[root] = holders
+            for reference in self._holders[root]:
+                module = reference()
+                if module is None:
+                    continue
+                known = self._buffers.setdefault(module, {})
+                for name, buffer in module._buffers.items():
+                    if buffer is None or not buffer.is_floating_point():
+                        continue
+                    before = known.get(name)
+                    version = -1 if buffer.is_inference() else buffer._version
+                    if before is None or before[0] != version or buffer.numel() <= _SMALL:
+                        written.append((module, name, buffer, version, before))
+        norms = norms_of([buffer for _, _, buffer, _, _ in written])
+        for (module, name, buffer, version, before), norm in zip(written, norms, strict=True):
+            bad = norm is not None and not isfinite(norm) and has_nonfinite(buffer)
+            self._buffers[module][name] = (version, bad)
+            if bad and before is not None and not before[1]:  # it may well begin so
+                self._report_buffer(module, name, buffer)
+
+    def _report_buffer(self, module: Module, name: str, buffer: torch.Tensor) -> None:
+        summary = summarise(buffer, name)
+        if summary.nan or summary.posinf:
+            self._report(
+                module,
+                STATE,
+                (buffer, name),
+                f"written into buffer {name} of",
+                explain.written_in_forward(type(module).__name__),
+                {"buffer": buffer},
+            )
+
+    # Rules ---------------------------------------------------------------------------------------
+
+    def _report(
+        self,
+        of: Module | torch.Tensor,
+        part: Hashable,
+        bad: tuple[torch.Tensor, str],
+        where: str,
+        why: str,
+        values: dict[str, Any],
+        *,
+        from_gradients: bool = False,
+    ) -> None:
+        """Tell the rules that look at `of`, a parameter or the module of a buffer."""
+        is_tensor = isinstance(of, sys.modules["torch"].Tensor)
+        owner: Any = self._names.owner(of)[0] if is_tensor else of
+        path = "" if owner is None else self._names.path(owner, owner)
+        looking: list[Rule] = []
+        for rule in self._rules:
+            if not rule.looks_at(path):
+                continue
+            if (rule.id, from_gradients) in self._told or (
+                from_gradients and self._is_spoilt and was_told_before_backward(rule)
+            ):
+                rule.true_at.add((id(owner), part))
+            else:
+                looking.append(rule)
+        if not looking:
+            return
+
+        def event() -> Event:
+            summary = summarise(*bad)
+            return Event(
+                name="nonfinite.update",
+                module=owner,
+                entered=None,
+                headline=explain.headline(summary, where) + (" no module" if owner is None else ""),
+                sentences=(explain.describe(summary), why),
+                value=summary.nan + summary.posinf + summary.neginf,
+                tensor=summary,
+                values=values,
+            )
+
+        self._judge.measured(
+            "nonfinite", True, looking, event, module=owner, part=part, option="update"
+        )
+        for rule in looking:
+            if (id(owner), part) in rule.true_at:
+                self._told.add((rule.id, from_gradients))
+                rule.true_at.add((id(None), LOSS))  # what the program computes of it
+
+    def _rearm(self) -> None:
+        """Forget the places whose parameters and buffers are finite again."""
+        if not any(part == STATE for rule in self._rules for _, part in rule.true_at):
+            return
+        for root in self._names.roots():
+            for module in root.modules():
+                place = (id(module), STATE)
+                rules = [rule for rule in self._rules if place in rule.true_at]
+                if rules and not any(map(has_nonfinite, _state_of(module))):
+                    for rule in rules:
+                        rule.true_at.discard(place)
+
+
+def _state_of(module: Module) -> Iterator[torch.Tensor]:
+    for tensors in (module._parameters, module._buffers):
+        yield from (tensor for tensor in tensors.values() if tensor is not None)
+
+
+def _why(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, what: str) -> str:
+    """Why the step wrote it, as far as what is there after the step tells."""
+    name = type(optimizer).__name__
+    gradient = parameter.grad
+    if gradient is not None and has_nonfinite(gradient):
+        return f"The gradient that {name} applied was itself not finite."
+    if not isfinite(float(group.get("lr", 0.0))):
+        return f"The learning rate is {float(group['lr'])}."
+    eps = group.get("eps")
+    dtype = str(parameter.dtype).removeprefix("torch.")
+    if isinstance(eps, float) and eps > 0:
+        rounded = sys.modules["torch"].tensor(eps, dtype=parameter.dtype).item()
+        if rounded == 0:
+            return (
+                f"The gradient is finite: {name} made it. Its eps = {eps:g} is 0 in {dtype}, so "
+                "where the running average of squares is 0 as well it divides 0 by 0."
+            )
+    norm = norms_of([gradient])[0] if gradient is not None else None
+    size = "" if norm is None else f" (norm {norm:.4g})"
+    return (
+        f"The gradient{size} is finite: the arithmetic of {name}.step on {what} overflowed or "
+        f"divided by zero (lr = {float(group.get('lr', 0)):g}, {dtype})."
+    )
