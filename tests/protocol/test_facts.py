@@ -156,6 +156,20 @@ def test_the_console(program: Any) -> None:
         assert session.exit_code() == 0
 
 
+def test_facts_in_the_middle_of_a_forward(program: Any) -> None:
+    path = program(FIVE_STEPS)
+    with Session() as session:
+        session.launch(
+            path, record=True, functions=[{"name": "layer:last", "condition": "step == 2"}]
+        )
+        session.stopped()
+        body = session.request("tensorpoint/facts")
+        steps = {layer["module"]: layer["statistics"]["step"] for layer in body["layers"]}
+        assert steps == {"": 1, "first": 2, "act": 2, "last": 1}
+        session.resume()
+        assert session.exit_code() == 0
+
+
 def test_switching_off_leaves_no_hook(program: Any) -> None:
     path = program(FIVE_STEPS)
     with Session() as session:
@@ -268,10 +282,7 @@ def test_run_leaves_facts_at_the_stop_that_ends_it(program: Any, tmp_path: Path)
 
 def test_run_leaves_facts_of_a_program_that_is_killed(program: Any, tmp_path: Path) -> None:
     file = tmp_path / "facts.json"
-    path = program(
-        NET.replace("Net()\n", "Net(); print(time.monotonic(), flush=True)\n")
-        + "import os\nprint(os.getpid(), flush=True)\ntrain(1, Path('never'))\n"
-    )
+    path = program(NET + "import os\nprint(os.getpid(), flush=True)\ntrain(1, Path('never'))\n")
     running = subprocess.Popen(
         [sys.executable, "-m", "tensorpoint", "run", "--facts", str(file), str(path)],
         stdout=subprocess.PIPE,
@@ -281,9 +292,11 @@ def test_run_leaves_facts_of_a_program_that_is_killed(program: Any, tmp_path: Pa
     assert running.stdout is not None
     try:
         pid = int(running.stdout.readline())
-        eventually(file.exists, "the facts that are left every ten seconds", timeout=40)
+        eventually(
+            lambda: file.exists() and layers(json.loads(file.read_text())),
+            "the facts that are left every ten seconds",
+        )
         os.kill(pid, signal.SIGKILL)
-        running.stdout.read()
         assert running.wait(30) == 128 + signal.SIGKILL
     finally:
         running.kill()

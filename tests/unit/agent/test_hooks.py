@@ -98,7 +98,7 @@ def test_installing_twice_is_installing_once() -> None:
         agent.hooks.install()
         assert torch_state() == installed
     assert torch_state() == before
-    agent.hooks.remove()
+    agent.remove()
     assert torch_state() == before
 
 
@@ -143,7 +143,7 @@ def test_a_module_compiled_while_armed_is_watched_only_while_armed() -> None:
     x = torch.ones(2)
     module(x)
     assert agent.stops == [("nonfinite.forward", "", 0)]
-    agent.hooks.remove()
+    agent.remove()
     listener = listening(agent)
     module(x)
     assert listener.exits == [] and len(agent.stops) == 1
@@ -152,7 +152,7 @@ def test_a_module_compiled_while_armed_is_watched_only_while_armed() -> None:
         module(x)
         assert listener.exits == [(module, [])]
     finally:
-        agent.hooks.remove()
+        agent.remove()
     torch.compiler.reset()
     assert not agent.faults
 
@@ -368,7 +368,7 @@ def test_armed_in_the_middle_of_a_forward_the_running_calls_are_read_from_the_st
         root(x)
         assert agent.names.step(root) == 0
     finally:
-        agent.hooks.remove()
+        agent.remove()
     assert not agent.faults
 
 
@@ -376,7 +376,7 @@ def test_disarmed_in_the_middle_of_a_forward_it_ends_as_without_us() -> None:
     agent = Armed()
 
     def disarms(self: Any, x: Any) -> Any:
-        agent.hooks.remove()
+        agent.remove()
         return self.child(x)
 
     root = Does(passing, Does(disarms, nn.ReLU()))
@@ -388,7 +388,7 @@ def test_disarmed_in_the_middle_of_a_forward_it_ends_as_without_us() -> None:
         assert nn.Sequential(nn.ReLU())(torch.ones(1)).item() == 1
         assert len(listener.roots) == 1
     finally:
-        agent.hooks.remove()
+        agent.remove()
     assert not agent.faults
 
 
