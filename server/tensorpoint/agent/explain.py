@@ -98,13 +98,18 @@ LOSS = (
 
 #: A bad gradient of a parameter, where what came into its module was finite.
 OWN_BACKWARD = "The gradients that came into the module were finite: its own backward made it."
+#: A bad gradient of a parameter that came by no output of its module.
+PAST_OUTPUTS = (
+    "It did not come through the module's output: the parameter is used elsewhere, or it is the "
+    "gradient of a gradient (create_graph=True)."
+)
 #: A bad gradient that arrived at the output of a root.
 MADE_OUTSIDE = (
     "It was made in the backward of what your program computes from that output, such as a loss "
     "function."
 )
 #: A bad gradient where no module is near.
-NO_MODULE = "It belongs to no module."
+NO_MODULE = "It was made in the backward of what your program computes outside of any module."
 
 
 def gradient_of(name: str, owner: str) -> str:
@@ -112,16 +117,19 @@ def gradient_of(name: str, owner: str) -> str:
     return f"It is the gradient of parameter {name} of {owner}."
 
 
-def made_by_receiver(source: str) -> str:
+def made_by_receiver(source: str | None) -> str:
     """A module turned a finite output gradient into a bad input gradient."""
+    which = "" if source is None else f" (the output of {source})"
     return (
-        f"The gradient of its output was finite, that of its input (the output of {source}) is "
-        "not: its backward made it."
+        f"The gradient of its output was finite, that of its input{which} is not: its backward "
+        "made it."
     )
 
 
-def made_by_operation(source: str) -> str:
+def made_by_operation(source: str | None) -> str:
     """An operation of a forward turned a finite gradient into a bad one."""
+    if source is None:
+        return "It was made in the backward of an operation in its forward, between two modules."
     return (
         f"It was made in the backward of an operation in its forward, after the call of {source}, "
         "whose output's gradient is not finite."
@@ -142,6 +150,14 @@ def written_in_forward(name: str) -> str:
         f"{name} wrote it in a forward since the last optimizer step: the module's statistics "
         "overflowed, or a NaN went through it."
     )
+
+
+#: Of a device that isn't waited for.
+DEFERRED = (
+    "The outputs of the layers before it in this step are finite. It was found when the step was "
+    "over, since on this device a layer's check is not waited for. From now on each layer is "
+    "checked as it returns: if it happens again, the stop is there."
+)
 
 
 def place(module: Module, path: str) -> str:

@@ -65,15 +65,17 @@ class Maker(Enum):
 
 @dataclass(eq=False)
 class Flow:
-    """What backward brings for the output of one module call."""
+    """What backward brings for the output of one module call, or for what one received."""
 
-    #: The module; the outermost of those that returned the same tensor.
-    module: weakref.ref[Module]
-    #: The one in whose forward it was called, None for a root.
+    #: The module that made it, None for an operation between calls of modules.
+    maker: weakref.ref[Module] | None
+    #: The outermost module that returned it.
+    module: weakref.ref[Module] | None
+    #: The module in whose forward that is, None where no other is around.
     inside: weakref.ref[Module] | None
     output: weakref.ref[torch.Tensor]
     version: int
-    #: The modules that got this output as an argument, innermost first, and their own flows.
+    #: The modules that got it as an argument, innermost first, and the flows of their outputs.
     receivers: list[tuple[weakref.ref[Module], Flow]] = field(
         default_factory=list[tuple["weakref.ref[Module]", "Flow"]]
     )
@@ -170,6 +172,16 @@ class Pass:
         self._makers.clear()
         self._roots, self._bad = [], None
 
+    def went_through(self, owner: Module, names: Names) -> bool:
+        """Whether gradients came into an output of `owner`: its own or one that it passed on."""
+        this = weakref.ref(owner)
+        for flow in self._flows.values():
+            outermost = None if flow.module is None else flow.module()
+            if flow.maker is not None and outermost is not None:
+                if _is_in(flow.maker, owner, names) and _is_in(this, outermost, names):
+                    return True
+        return False
+
     # Who made it ---------------------------------------------------------------------------------
 
     def maker(self, flow: Flow, names: Names) -> tuple[Maker, Module | None]:
@@ -185,12 +197,13 @@ class Pass:
             if module is None or other.seen_in != self.number or other.is_bad():
                 continue
             if above is None or all(
-                top is other or (top is not None and _is_in(top, module, names)) for top in above
+                top is other or (top is not None and _is_in(top.maker, module, names))
+                for top in above
             ):
                 return Maker.MODULE, module
         around = flow.inside() if flow.inside is not None else None
         if around is None or (above is not None and None in above):
-            return Maker.PROGRAM, flow.module()
+            return Maker.PROGRAM, None if flow.module is None else flow.module()
         return Maker.FORWARD, around
 
     def _next_above(self, flow: Flow) -> set[Flow | None] | None:
@@ -241,9 +254,9 @@ class Pass:
         return users
 
 
-def _is_in(flow: Flow, outer: Module, names: Names) -> bool:
-    """Whether the module of `flow` is `outer` or below it."""
-    module = flow.module()
+def _is_in(inner: weakref.ref[Module] | None, outer: Module, names: Names) -> bool:
+    """Whether `inner` is `outer` or below it."""
+    module = None if inner is None else inner()
     if module is None or module is outer:
         return module is outer
     path = names.path(outer, outer)

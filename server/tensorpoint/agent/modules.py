@@ -135,10 +135,14 @@ class Names:
     def path(self, module: Module, within: Module) -> str:
         """The path of `module`; relearns `within`'s modules if it was added later."""
         if module not in self._known:
-            root = self.root_and_path(within)[0]
-            with self._lock:
-                self._name_all(root)
-            if module not in self._known:
+            # Not its own, which would make a root of it.
+            roots = [] if within is module else [self.root_and_path(within)[0]]
+            for root in (*roots, *self.roots()):
+                with self._lock:
+                    self._name_all(root)
+                if module in self._known:
+                    break
+            else:
                 return f"<{type(module).__name__}>"
         return self.root_and_path(module)[1]
 
@@ -151,6 +155,15 @@ class Names:
         """The modules that `parameter` is in or below, outermost first."""
         owner, _ = self.owner(parameter)
         return [] if owner is None else self.ancestors(owner)
+
+    def owners(self, parameter: Any) -> list[Module]:
+        """All modules that have `parameter`: tied weights have several."""
+        return [
+            module
+            for root in self.roots()
+            for module in root.modules()
+            if any(own is parameter for own in module._parameters.values())
+        ]
 
     def owner(self, parameter: Any) -> tuple[Module | None, str]:
         """The module of `parameter` and its name there; None outside of known roots."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...wire import TensorSummary
-from ..modules import Call
+from ..modules import Call, Names
 from ..rules import Rule
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def state_part(owner: Module | None, parameter: torch.Tensor) -> Hashable:
 def gradient_part(parameter: torch.Tensor) -> Hashable:
     """The part that stands for the gradient of `parameter` being non-finite."""
     return "gradient", id(parameter)
+
+
+def mark_as_told(rule: Rule, names: Names, owner: Module | None, parameter: torch.Tensor) -> None:
+    """Let it be no news to `rule` that `parameter` is non-finite, in any module that has it."""
+    place = (id(owner), state_part(owner, parameter))
+    if place not in rule.true_at or owner is None:
+        rule.true_at.add(place)
+        rule.true_at.update((id(module), STATE) for module in names.owners(parameter))
 
 
 def was_told_before_backward(rule: Rule) -> bool:
@@ -103,7 +111,8 @@ class Watch:
         """`parameter`, called `name` in `owner`, has its gradient of this backward in `.grad`.
 
         `norm` is the gradient's 2-norm, infinite or NaN if an element is (or if the sum of squares
-        overflows), None for what cannot be looked at or is gone already. `owner` is None outside of any module.
+        overflows), None for what cannot be looked at or is gone already. `owner` is None outside
+        of any module.
         """
 
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:

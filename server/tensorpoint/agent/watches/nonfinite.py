@@ -6,8 +6,8 @@ modules that merely pass the value on are not. Deliberate -inf (masks) counts as
 
 Cost: one `x.sum()` per module output (see `tensors`), skipped for a container that returns its
 last child's output unchanged and for a layer that can't make a NaN of what it was given. Arguments
-and parameters are looked at only on suspicion. On CUDA each check waits for the device; slots that
-are read once per step come with a later version.
+and parameters are looked at only on suspicion. On CUDA the sums are not waited for (see `slots`):
+they are read once a step, and once one was bad each layer is looked at as it returns.
 
 Source of the criterion: ARCHITECTURE "Non-finite, precisely" (docs/architecture.md).
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +27,7 @@ from ..judge import Judge
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..rules import Rule
+from ..slots import Slots
 from ..tensors import QuickLook, has_nonfinite, quick_look, remember, same, summarise, tensors_in
 from .base import LOSS, STATE, Event, Watch
 
@@ -58,9 +59,14 @@ class Nonfinite(Watch):
         #: Per thread: whether the last root's output was bad, so that what is computed from it (a
         #: loss module's argument) isn't taken for a bad batch.
         self._thread = threading.local()
+        #: Sums of outputs that are not waited for, until one was bad.
+        self._slots = Slots()
+        self._is_precise = False
+        self._is_remote: Callable[[Any], bool] = lambda tensor: tensor.is_cuda
 
     def arm(self, rules: Sequence[Rule]) -> None:
         self._look = quick_look()
+        self._slots, self._is_precise = Slots(), False
         layers = sys.modules["torch.nn"]
         self._keepers = frozenset(getattr(layers, name, None) for name in _KEEPERS)
         self._rules = tuple(rules)
@@ -70,6 +76,7 @@ class Nonfinite(Watch):
 
     def on_root(self, call: Call) -> None:
         """Look at the arguments of a root module's call: the batch."""
+        self._read_slots()
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # a checkpointed block run again inside backward(), not a batch
         bad = next(self._bad_arguments(call), None)
@@ -96,11 +103,12 @@ class Nonfinite(Watch):
         known = bool(outer) and type(call.module) in self._keepers and _got_known(call, outer[-1])
         seen = self._look(output, call.checked, known)
         bad = False
-        if seen is None:
+        if seen is None and not self._defer(call, output):
             bad = self._look_closer(call, outer, output)
             seen = None if bad else remember(output)
         if not outer:
             self._thread.spoilt = bad
+            self._slots.send()
         elif seen is not None:
             outer[-1].checked = seen
         for rule in self._rules:
@@ -108,6 +116,51 @@ class Nonfinite(Watch):
                 self._rearm(rule, call)
         for rule in self._every:
             self._observe_finite(rule, call)
+
+    def _defer(self, call: Call, output: Any) -> bool:
+        """Leave the look at an output on CUDA to the end of the step."""
+        torch = sys.modules["torch"]
+        if type(output) is not torch.Tensor or torch._C._len_torch_function_stack():
+            return False
+        if self._is_precise or not self._is_remote(output):
+            return False
+        plain = output.layout is torch.strided and output.is_floating_point()
+        if not plain or torch._C._functorch.maybe_current_level() is not None:
+            return False
+        if output.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        return self._slots.add(call.module, self._names.step(call.module), output)
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """The parameters are about to change: the last moment to look at the step."""
+        self._read_slots()
+
+    def _read_slots(self) -> None:
+        found, suspicious = self._slots.read()
+        self._is_precise |= suspicious
+        if found is None:
+            return
+        module, kind = found.module, "Inf" if found.value > 0 else "NaN"
+        path = self._names.path(module, module)
+        event = Event(
+            name="nonfinite.forward",
+            module=module,
+            entered=None,
+            headline=f"{kind} in the output of",
+            sentences=(explain.DEFERRED,),
+            values={"module": module},
+        )
+        looking = [rule for rule in self._rules if rule.looks_at(path)]
+        self._thread.spoilt = True
+        self._judge.measured(
+            "nonfinite",
+            True,
+            looking,
+            lambda: event,
+            module=module,
+            part="forward",
+            option="forward",
+        )
 
     def _look_closer(self, call: Call, outer: list[Call], output: object) -> bool:
         """Whether the output is bad, having stopped for it if that is news."""

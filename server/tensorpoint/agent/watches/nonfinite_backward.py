@@ -29,14 +29,14 @@ from ..judge import Judge
 from ..modules import Call, Names
 from ..rules import Rule
 from ..tensors import has_nonfinite, summarise, tensors_in, unseen
-from .base import LOSS, Event, Watch, gradient_part, state_part, was_told_before_backward
+from .base import LOSS, Event, Watch, gradient_part, mark_as_told, was_told_before_backward
 
 if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
-#: Of the children that a forward has called, how many are known by what they returned.
-_SIBLINGS = 3
+#: Of the tensors that the children of a forward have returned and received, how many are known.
+_SIBLINGS = 4
 #: Tensors of one output that are followed.
 _MAX_OUTPUTS = 4
 #: The part that stands for gradients of no parameter.
@@ -102,25 +102,35 @@ class NonfiniteBackward(Watch):
             else:
                 if args and args[0] is item and call.version == version:
                     continue  # it returns what it got: Identity, Dropout in evaluation
-                flow = Flow(module, inside, weakref.ref(item), version)
+                flow = Flow(module, module, inside, weakref.ref(item), version)
                 node.register_prehook(partial(self._came_by, flow, item.output_nr))
             flows.append(flow)
         if not flows:
             return None
+        received: list[Flow] = []
         for value in (*args, *call.kwargs.values()) if call.kwargs else args:
             if type(value) is not plain or not value.requires_grad:
                 continue
             version = call.version if args and value is args[0] else value._version
-            for source in (self._thread, *outer)[::-1]:
-                for made in source.flow:
-                    if made.output() is value and made.version == version:
-                        for flow in flows:
-                            made.receivers.append((module, flow))
+            made = None
+            for source in (self._thread, *outer, call)[::-1]:
+                for known in source.flow:
+                    if known.output() is value and known.version == version:
+                        made = known
                         break
-                else:
+                if made is not None:
+                    break
+            else:
+                node = value.grad_fn
+                if node is None or version != value._version:
                     continue
-                break
-        around.flow = (*flows, *around.flow[: _SIBLINGS - 1])
+                made = Flow(None, None, inside, weakref.ref(value), version)
+                node.register_prehook(partial(self._came_by, made, value.output_nr))
+            if made.maker is None:
+                received.append(made)
+            for flow in flows:
+                made.receivers.append((module, flow))
+        around.flow = (*flows, *received, *around.flow)[:_SIBLINGS]
         return None
 
     def _came_by(self, flow: Flow, number: int, gradients: tuple[Any, ...]) -> None:
@@ -240,7 +250,7 @@ class NonfiniteBackward(Watch):
             if told:
                 rule.true_at.update((place, (id(None), LOSS)))
                 if parameter is not None:
-                    rule.true_at.add((id(owner), state_part(owner, parameter)))
+                    mark_as_told(rule, self._names, owner, parameter)
 
     def _report(
         self,
@@ -283,13 +293,17 @@ class NonfiniteBackward(Watch):
         if flow is None:
             if owner is None:
                 return None, "in a gradient", explain.NO_MODULE
-            return owner, inside, explain.OWN_BACKWARD
+            if running.went_through(owner, self._names):
+                return owner, inside, explain.OWN_BACKWARD
+            return owner, "in the gradient of a parameter of", explain.PAST_OUTPUTS
         kind, module = running.maker(flow, self._names)
-        after = self._place(flow.module())
+        after = None if flow.module is None else self._place(flow.module())
         if kind is Maker.MODULE:
             return module, inside, explain.made_by_receiver(after)
         if kind is Maker.FORWARD:
             return module, inside, explain.made_by_operation(after)
+        if module is None:
+            return None, "in a gradient", explain.NO_MODULE
         return module, "in the gradient that came into the output of", explain.MADE_OUTSIDE
 
     def _place(self, module: Module | None) -> str:

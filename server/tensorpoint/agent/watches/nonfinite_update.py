@@ -29,6 +29,7 @@ from .base import (
     Event,
     Watch,
     gradient_part,
+    mark_as_told,
     state_part,
     was_told_before_backward,
 )
@@ -243,7 +244,7 @@ class NonfiniteUpdate(Watch):
             if (rule.id, from_gradients) in self._told or (
                 from_gradients and self._is_spoilt and was_told_before_backward(rule)
             ):
-                rule.true_at.add((id(owner), part))
+                self._mark(rule, of, owner, part)
             else:
                 looking.append(rule)
         if not looking:
@@ -268,7 +269,13 @@ class NonfiniteUpdate(Watch):
         for rule in looking:
             if (id(owner), part) in rule.true_at:
                 self._told.add((rule.id, from_gradients))
+                self._mark(rule, of, owner, part)
                 rule.true_at.add((id(None), LOSS))  # what the program computes of it
+
+    def _mark(self, rule: Rule, of: Any, owner: Module | None, part: Hashable) -> None:
+        rule.true_at.add((id(owner), part))
+        if of is not owner and part == state_part(owner, of):
+            mark_as_told(rule, self._names, owner, of)
 
     def _rearm(self) -> None:
         """Forget the places whose parameters and buffers are finite again."""
