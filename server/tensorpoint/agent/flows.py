@@ -197,7 +197,7 @@ class Pass:
             if module is None or other.seen_in != self.number or other.is_bad():
                 continue
             if above is None or all(
-                top is other or (top is not None and _is_in(top.maker, module, names))
+                top is other or (top is not None and _is_in(top.maker or top.inside, module, names))
                 for top in above
             ):
                 return Maker.MODULE, module

@@ -142,13 +142,32 @@ def calling_frame(module: Module | None) -> FrameType | None:
 
     Without a module: the nearest one, such as that of the line with `backward()`.
     """
-    here = sys._getframe(1)  # not this one: a frame that holds itself would keep all it sees
+    here = _outside_of_taps(
+        sys._getframe(1)
+    )  # not this one: a frame that holds itself would keep all it sees
     start = None if module is None else frame_of_call(module, here)
     outside = [frame for frame in _outwards(start or here) if not _is_internal(frame)]
     for frame in outside:
         if module is None or not _passes_on(frame, module):
             return frame
     return outside[-1] if outside else _frame_behind_autograd()
+
+
+def _outside_of_taps(frame: FrameType) -> FrameType:
+    """The call of the tapped function, where an adapter told of it; else the same frame.
+
+    Between our own frames and that call there are only the adapter's.
+    """
+    told = False
+    for outer in _outwards(frame):
+        code = outer.f_code
+        ours = code.co_filename.startswith(_AGENT_FOLDER)
+        told = told or (ours and code.co_filename.endswith("taps.py"))
+        if not ours and not told:
+            return frame
+        if ours and code.co_name == "replacement":
+            return outer
+    return frame
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

@@ -1,7 +1,8 @@
-# expect: stop event=nonfinite.backward module= type=Critic step=3
+# expect: stop event=nonfinite.backward module=net.2 type=Linear step=3
 """A gradient penalty with a hand-written norm: where the gradient is 0, its own gradient is NaN.
 
-The first backward (create_graph=True) is fine, the second makes the NaN.
+The first backward (create_graph=True) is fine, the second makes the NaN. It comes to the parameters
+through the first one's graph and not through outputs of modules: the stop is at the first of them.
 """
 
 import torch

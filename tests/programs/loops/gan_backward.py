@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=norm type=Norm step=3
+# expect: stop event=nonfinite.backward module=norm type=Norm step=5
 """A GAN: the generator's step goes through the discriminator, whose backward makes the NaN.
 
 Two roots, two optimizers; the discriminator's own step of that iteration was fine.
@@ -19,7 +19,10 @@ class Norm(nn.Module):
 class Discriminator(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.net = Norm(), nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(), nn.Linear(8, 1))
+        self.norm, self.net = (
+            Norm(),
+            nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(), nn.Linear(8, 1)),
+        )
 
     def forward(self, x):
         return self.net(self.norm(x))

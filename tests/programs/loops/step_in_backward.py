@@ -17,7 +17,13 @@ class Sqrt(nn.Module):
 
 
 model = nn.Sequential(
-    nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 8), nn.Sigmoid(), Sqrt(), nn.Linear(8, 1)
+    nn.Linear(4, 8),
+    nn.Tanh(),
+    nn.Linear(8, 8),
+    nn.Linear(8, 8),
+    nn.Sigmoid(),
+    Sqrt(),
+    nn.Linear(8, 1),
 )
 optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
 

@@ -17,7 +17,11 @@ class Scale(nn.Module):
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed, self.scale, self.head = nn.Embedding(20, 8), Scale(), nn.Linear(8, 20, bias=False)
+        self.embed, self.scale, self.head = (
+            nn.Embedding(20, 8),
+            Scale(),
+            nn.Linear(8, 20, bias=False),
+        )
         self.head.weight = self.embed.weight
 
     def forward(self, ids):

@@ -1,5 +1,5 @@
 # expect: stop event=nonfinite.update module=body type=Linear step=2
-"""A gradient of 1e20 is finite, its square is not: Adam's running average is inf from then on.
+"""A gradient of 1e24 is finite, its square is not: Adam's running average is inf from then on.
 
 The update is x / inf = 0, so the parameters stay finite and the layer no longer learns.
 """
@@ -26,7 +26,7 @@ optimizer = torch.optim.Adam(model.body.parameters(), lr=1e-3)
 for step in range(5):
     loss = model(torch.randn(16, 4)).pow(2).mean()
     if step == 2:
-        loss = loss * 1e21  # a weight in the wrong unit
+        loss = loss * 1e25  # a weight in the wrong unit
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()  # <- stop

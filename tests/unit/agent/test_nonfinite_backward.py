@@ -133,6 +133,27 @@ def test_the_second_argument_of_a_module() -> None:
     assert blamed(Does(forward, a=lin(), b=lin(), join=join)) == ["join"]
 
 
+def test_a_module_that_got_what_an_operation_made() -> None:
+    def forward(self: Any, x: Any) -> Any:
+        h = torch.sigmoid(self.a(x)) * 2.0
+        return self.outer(h) + self.b(h)
+
+    outer = nn.Sequential(nn.Identity(), Spoils(), lin())
+    assert blamed(Does(forward, a=lin(), b=lin(), outer=outer)) == ["outer.1"]
+    inline = Does(lambda self, x: self.b(spoil(self.a(x)) * 2.0), a=lin(), b=lin())
+    agent = trained(inline)
+    assert agent.places == [""] and "after the call of a (Linear)" in agent.event.sentences[2]
+
+
+def test_a_parameter_used_outside_its_module() -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return self.a(x) + spoil(self.b.weight).sum()
+
+    agent = trained(Does(forward, a=lin(), b=lin()))
+    assert agent.places == ["b"]
+    assert "the parameter is used elsewhere" in agent.event.sentences[2]
+
+
 def test_a_keyword_argument() -> None:
     model = Does(lambda self, x: self.b(x=self.a(x)), a=lin(), b=Does(lambda self, *, x: spoil(x)))
     assert blamed(model) == ["b"]
@@ -220,8 +241,7 @@ def test_the_second_output_of_a_torch_module() -> None:
         return self.s(h[-1])
 
     lstm = nn.LSTM(2, 2, batch_first=True)
-    agent = trained(Does(forward, a=lin(), lstm=lstm, s=Spoils()))
-    assert agent.places == [""]  # h[-1] is taken in the forward around
+    assert blamed(Does(forward, a=lin(), lstm=lstm, s=Spoils())) == ["s"]
     forward_2 = lambda self, x: self.s(self.lstm(self.a(x).unsqueeze(0))[1][0])  # noqa: E731
     assert blamed(Does(forward_2, a=lin(), lstm=nn.LSTM(2, 2), s=Spoils())) == ["s"]
 

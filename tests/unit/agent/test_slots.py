@@ -37,7 +37,7 @@ def step(model: nn.Module, x: torch.Tensor) -> None:
 
 
 def test_the_first_bad_output_of_a_step_is_named_before_the_parameters_change() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), Scales(), nn.Linear(2, 2))
+    model: Any = nn.Sequential(nn.Linear(2, 2), Scales(), nn.Linear(2, 2))
     with deferred() as agent:
         step(model, torch.ones(1, 2))
         model[1].factor = math.nan
@@ -51,7 +51,7 @@ def test_the_first_bad_output_of_a_step_is_named_before_the_parameters_change() 
 def test_without_an_optimizer_it_is_found_at_the_next_call() -> (
     None
 ):
-    model = nn.Sequential(Scales())
+    model: Any = nn.Sequential(Scales())
     with deferred() as agent:
         model[0].factor = math.inf
         model(torch.ones(3))
@@ -60,7 +60,7 @@ def test_without_an_optimizer_it_is_found_at_the_next_call() -> (
 
 
 def test_after_a_find_each_layer_is_looked_at_as_it_returns() -> None:
-    model = nn.Sequential(Scales(), nn.Identity())
+    model: Any = nn.Sequential(Scales(), nn.Identity())
     with deferred() as agent:
         model[0].factor = math.nan
         step(model, torch.ones(3))
@@ -72,7 +72,7 @@ def test_after_a_find_each_layer_is_looked_at_as_it_returns() -> None:
 
 
 def test_minus_infinity_alone_stops_nothing_and_makes_the_checks_exact() -> None:
-    model = nn.Sequential(Scales())
+    model: Any = nn.Sequential(Scales())
     with deferred() as agent:
         step(model, torch.tensor([1.0, -math.inf, 2.0, 3.0]))
         assert agent.nonfinite._is_precise
@@ -96,7 +96,7 @@ def test_a_sum_that_overflows_its_type_is_no_find(dtype: torch.dtype) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_a_forward_waits_for_nothing() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), Scales(), nn.Linear(64, 1)).cuda()
+    model: Any = nn.Sequential(nn.Linear(64, 64), Scales(), nn.Linear(64, 1)).cuda()
     x = torch.ones(8, 64, device="cuda")
     with armed() as agent:
         step(model, x)

@@ -169,14 +169,19 @@ class GradNorm(Watch):
 
     def _find_rules(self, owner: Module, name: str) -> tuple[Rule, ...]:
         """The rules whose glob names this parameter, and no module."""
-        path = self._names.path(owner, owner)
-        full = f"{path}.{name}" if path else name
         root = self._names.root_and_path(owner)[0]
+        modules = {self._names.path(module, root): module for module in root.modules()}
+        shared = owner._parameters.get(name)
+        paths = [  # one and the same parameter may have several names
+            f"{path}.{own}" if path else own
+            for path, module in modules.items()
+            for own, parameter in module._parameters.items()
+            if parameter is shared
+        ]
         return tuple(
             rule
             for rule in self._rules
-            if rule.looks_at(full)
-            and not any(rule.looks_at(self._names.path(m, root)) for m in root.modules())
+            if any(map(rule.looks_at, paths)) and not any(map(rule.looks_at, modules))
         )
 
     # The whole model, before the optimizer steps --------------------------------------------------
