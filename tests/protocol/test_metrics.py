@@ -1,4 +1,4 @@
-"""Every metric through the real adapter, on a training loop: what stops, where, with which value."""
+"""Every metric through the real adapter on a training loop: what stops, where, with which value."""
 
 from __future__ import annotations
 

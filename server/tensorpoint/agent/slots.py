@@ -60,7 +60,8 @@ class Slots:
         if vector is None or vector.device != output.device:
             if self._owners:
                 return False  # of another device
-            vector = self._vector = torch.empty(_SIZE, dtype=torch.float32, device=output.device)
+            vector = torch.empty(_SIZE, dtype=torch.float32, device=output.device)
+            self._vector = vector
         if len(self._owners) == _SIZE or not output.numel():
             return False
         slot = vector[len(self._owners)]
@@ -76,10 +77,11 @@ class Slots:
         vector, torch = self._vector, sys.modules["torch"]
         if vector is None or not self._owners or not vector.is_cuda:
             return
-        if self._pinned is None:
-            self._pinned = torch.empty(_SIZE, dtype=torch.float32, pin_memory=True)
+        pinned = self._pinned
+        if pinned is None:
+            pinned = self._pinned = torch.empty(_SIZE, dtype=torch.float32, pin_memory=True)
         count = len(self._owners)
-        self._pinned[:count].copy_(vector[:count], non_blocking=True)
+        pinned[:count].copy_(vector[:count], non_blocking=True)
         event = torch.cuda.Event()
         event.record()
         self._copied = count, event

@@ -17,7 +17,7 @@ class Sqrt(nn.Module):
 
 
 model = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), Sqrt(), nn.Linear(8, 1))
-compiled = torch.compile(model, backend="aot_eager")
+compiled = torch.compile(model, backend="eager")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(5):
     if step == 2:

@@ -22,17 +22,16 @@ TEXT = "the cat sat on the mat and the dog sat on the log; " * 12
 
 
 class SharpRoot(nn.Module):
-    edge = -1e9
+    guarded = True
 
     def forward(self, x):
-        return torch.where(x > self.edge, torch.sqrt(1.0 + x * x), (1.0 + x * x - x * x).sqrt())
+        inside = x.clamp(min=1e-3) if self.guarded else x
+        return torch.where(x > 0, torch.sqrt(inside), x)
 
 
 class Sharpen(TrainerCallback):
     def on_step_begin(self, args, state, control, model=None, **kwargs):
-        if state.global_step == 2:
-            act = model.transformer.h[1].mlp.act
-            act.forward = lambda x: torch.where(x > 0, torch.sqrt(x.clamp(min=0)), x)
+        model.transformer.h[1].mlp.act.guarded = state.global_step != 2
 
 
 if __name__ == "__main__":

@@ -41,9 +41,7 @@ class Armed:
         self.stops: list[tuple[str, str, int | None]] = []
         self.judge = Judge(self.names, self.stop)
         self.gradients = Gradients(self.names, self.fault)
-        self.watches = all_watches(
-            self.names, self.judge, self.scale_of, self.gradients.known_norm
-        )
+        self.watches = all_watches(self.names, self.judge, self.scale_of, self.gradients.known_norm)
         self.layers = LayerBreakpoints(self.names, self.stop)
         self.hooks = Hooks(self.names, self.fault)
         self.updates = Updates(self.names, self.fault)

@@ -48,9 +48,7 @@ def test_the_first_bad_output_of_a_step_is_named_before_the_parameters_change() 
     assert agent.event.headline == "NaN in the output of"
 
 
-def test_without_an_optimizer_it_is_found_at_the_next_call() -> (
-    None
-):
+def test_without_an_optimizer_it_is_found_at_the_next_call() -> None:
     model: Any = nn.Sequential(Scales())
     with deferred() as agent:
         model[0].factor = math.inf

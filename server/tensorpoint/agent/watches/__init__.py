@@ -37,7 +37,7 @@ def all_watches(
         AbsMax(judge),  # before nonfinite, which it may spare a look
         Nonfinite(names, judge),
         NonfiniteBackward(names, judge, scale_of),
-        NonfiniteUpdate(names, judge, scale_of),
+        NonfiniteUpdate(names, judge, scale_of, known_norm),
         GradNorm(names, judge, scale_of, known_norm),
         ZeroFraction(judge),
         UpdateNorm(names, judge),

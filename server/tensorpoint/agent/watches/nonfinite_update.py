@@ -5,7 +5,8 @@ model that was written since (BatchNorm's statistics), or of the optimizer's sta
 infinite. After `clip_grad_norm_`: an element of a gradient is, since the total norm was infinite.
 Deliberate -inf (masks) counts as finite.
 
-Cost: one fused 2-norm of the parameters per step, and one of the small or newly written buffers.
+Cost: one fused 2-norm of the small or newly written buffers per step, and of the parameters at
+those steps that could make a NaN of finite numbers at all (see `bounded`), else at every sixteenth.
 The state is read after the first step, where the parameter is float16, and where squares may
 overflow (a gradient's norm above 1e18); else finite gradients leave it finite.
 """
@@ -19,6 +20,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import explain
+from ..bounded import Bounded
 from ..judge import Judge
 from ..modules import Names
 from ..rules import Rule
@@ -51,11 +53,16 @@ class NonfiniteUpdate(Watch):
     options: ClassVar[tuple[str, ...]] = ("update",)
 
     def __init__(
-        self, names: Names, judge: Judge, scale_of: Callable[[torch.Tensor | None], float | None]
+        self,
+        names: Names,
+        judge: Judge,
+        scale_of: Callable[[torch.Tensor | None], float | None],
+        known_norm: Callable[[torch.Tensor], float | None],
     ) -> None:
         self._names = names
         self._judge = judge
         self._scale_of = scale_of
+        self._bounded = Bounded(known_norm)
         #: Rules that have been told of this step's fault (False), or of bad gradients since the
         #: last backward began (True): what several optimizers make of those is one fault.
         self._told: set[tuple[int, bool]] = set()
@@ -97,8 +104,11 @@ class NonfiniteUpdate(Watch):
 
     def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
         """An infinite total norm turns the infinite gradients into NaN and the others into 0."""
-        if isfinite(total_norm) or (self._scale_of(None) or 1.0) > 1.0:
-            return  # or a gradient scaler probes, and will skip the step
+        if isfinite(total_norm):
+            self._bounded.clipped(parameters, total_norm)
+            return
+        if (self._scale_of(None) or 1.0) > 1.0:
+            return  # a gradient scaler probes, and will skip the step
         for parameter in parameters:
             gradient = parameter.grad
             if gradient is not None and has_nonfinite(gradient):
@@ -128,11 +138,9 @@ class NonfiniteUpdate(Watch):
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        norms = norms_of([parameter for parameter, _ in stepped])
         self._rearm()
-        for (parameter, group), norm in zip(stepped, norms, strict=True):
-            if norm is not None and not isfinite(norm) and has_nonfinite(parameter):
-                self._report_parameter(optimizer, group, parameter)
+        if not self._bounded.covers(optimizer, stepped):
+            self._look_at_parameters(optimizer, stepped)
         whole, half = optimizer not in self._known, sys.modules["torch"].float16
         for parameter, group in stepped:
             if whole or id(parameter) in self._large or parameter.dtype is half:
@@ -140,6 +148,15 @@ class NonfiniteUpdate(Watch):
         self._known.add(optimizer)
         self._large.clear()
         self._look_at_buffers()
+
+    def _look_at_parameters(
+        self, optimizer: Any, stepped: Sequence[tuple[torch.Tensor, dict[str, Any]]]
+    ) -> None:
+        norms = norms_of([parameter for parameter, _ in stepped])
+        self._bounded.was_read(optimizer, norms)
+        for (parameter, group), norm in zip(stepped, norms, strict=True):
+            if norm is not None and not isfinite(norm) and has_nonfinite(parameter):
+                self._report_parameter(optimizer, group, parameter)
 
     def _look_at_state(
         self, optimizer: Any, group: dict[str, Any], parameter: torch.Tensor

@@ -5,7 +5,7 @@ the parameter before the step (about 1e-3 in healthy training; A. Karpathy's rul
 come before spikes of the loss. Of the whole model, or of the parameters below each matching module;
 a parameter without a gradient isn't part of it.
 
-A parameter of up to 65,536 elements is compared whole. Of a larger one 16,384 elements at a fixed
+A parameter of up to 8,192 elements is compared whole. Of a larger one 4,096 elements at a fixed
 stride are, and the squares are scaled up: the standard error is about 1 % where the changes are of
 one size, and more where few rows change (an embedding's). A whole copy would cost 3 to 5 % of a
 step and as much memory as the parameters; the sample costs below 1 %.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
-_WHOLE_UP_TO = 65_536
-_SAMPLE = 16_384
+_WHOLE_UP_TO = 8_192
+_SAMPLE = 4_096
 
 
 class UpdateSize(Watch):
