@@ -113,7 +113,9 @@ REFUSED = [
     ("tensorpoint", "nonfinite() and", "", "nonfinite() and"),
     ("tensorpoint", "nonfinite() and step < 0", "step", "^"),
     ("tensorpoint", "__import__('os')", "", "__import__('os')\n^"),
-    ("tensorpoint", "grad_norm() > 3", "not watched", "grad_norm() > 3\n^"),
+    ("grad_norm", "> -1 and > 3", "", "^"),
+    ("grad_norm", "", "write a threshold", ""),
+    ("entropy_shift", "< 0", "at least 0", "^"),
     ("nonfinite", '"*.mlp" > ', "", "^"),
     ("tensorpoint", "", "write a condition", ""),
 ]

@@ -92,12 +92,11 @@ class Residual(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.act, self.drop = nn.ReLU(inplace=True), nn.Dropout2d(0.1, inplace=True)
+        self.act, self.drop = nn.ReLU(inplace=True), nn.Dropout2d(0.1)
 
     def forward(self, x):
         y = self.drop(self.act(self.norm(self.conv(x))))
-        y += x
-        return self.act(y)
+        return self.act(y + x)
 
 
 model = nn.Sequential(

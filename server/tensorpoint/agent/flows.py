@@ -16,12 +16,14 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from . import debugger
 from .modules import Names
-from .tensors import has_nonfinite
+from .tensors import has_nonfinite, unseen
 
 if TYPE_CHECKING:
     import torch
@@ -63,29 +65,38 @@ class Maker(Enum):
     PROGRAM = "in the backward of what the program does with a model's output"
 
 
-@dataclass(eq=False)
 class Flow:
     """What backward brings for the output of one module call, or for what one received."""
 
-    #: The module that made it, None for an operation between calls of modules.
-    maker: weakref.ref[Module] | None
-    #: The outermost module that returned it.
-    module: weakref.ref[Module] | None
-    #: The module in whose forward that is, None where no other is around.
-    inside: weakref.ref[Module] | None
-    output: weakref.ref[torch.Tensor]
-    version: int
-    #: The modules that got it as an argument, innermost first, and the flows of their outputs.
-    receivers: list[tuple[weakref.ref[Module], Flow]] = field(
-        default_factory=list[tuple["weakref.ref[Module]", "Flow"]]
+    __slots__ = (
+        *("bad", "gradient", "inside", "maker", "module", "node", "output", "receivers"),
+        *("seen_in", "version"),
     )
-    #: The number of the pass that came by last.
-    seen_in: int = -1
-    gradient: torch.Tensor | None = None
-    #: The node that made the output, while it is in a pass.
-    node: Any = None
-    #: None as long as nobody has looked.
-    bad: bool | None = None
+
+    def __init__(
+        self,
+        maker: weakref.ref[Module] | None,
+        inside: weakref.ref[Module] | None,
+        output: weakref.ref[torch.Tensor],
+        version: int,
+    ) -> None:
+        #: The module that made it, None for an operation between calls of modules.
+        self.maker = maker
+        #: The outermost module that returned it.
+        self.module = maker
+        #: The module in whose forward that is, None where no other is around.
+        self.inside = inside
+        self.output = output
+        self.version = version
+        #: The modules that got it as an argument, innermost first, and the flows of their outputs.
+        self.receivers: list[tuple[weakref.ref[Module], Flow]] = []
+        #: The number of the pass that came by last.
+        self.seen_in = -1
+        self.gradient: torch.Tensor | None = None
+        #: The node that made the output, while it is in a pass.
+        self.node: Any = None
+        #: None as long as nobody has looked.
+        self.bad: bool | None = None
 
     def is_bad(self) -> bool:
         """Whether the gradient that came in is non-finite, as far as it was kept."""
@@ -103,13 +114,14 @@ class Pass:
         self.state = state
         self._roots = [node for root in roots if (node := getattr(root, "grad_fn", None))]
         #: Flows whose gradient came by last, in the order of backward.
-        self._recent: deque[Flow] = deque()
+        self.recent: deque[Flow] = deque()
         #: All of the outermost graph by the id of their node. The roots keep that alive anyway.
-        self._flows: dict[int, Flow] = {}
-        self._task: int | None = None
+        self.flows: dict[int, Flow] = {}
+        #: The number that autograd gives the outermost graph.
+        self.task: int | None = None
         #: The first that was let go and is bad.
-        self._bad: Flow | None = None
-        #: How many have come by since a parameter's gradient was found finite.
+        self.bad: Flow | None = None
+        #: How many have come by since a parameter's gradient.
         self.unheard = 0
         self._makers: dict[Flow, tuple[Maker, Module | None]] = {}
         #: Rules that have been told of this pass's fault.
@@ -121,38 +133,13 @@ class Pass:
         #: What went wrong in a hook on a node, where nobody is there to be told.
         self.fault: Exception | None = None
 
-    def came_by(self, flow: Flow, gradient: torch.Tensor) -> None:
-        """Backward brings `gradient` for an output of the module of `flow`."""
-        inside = sys.modules["torch"]._C
-        if flow.seen_in != self.number:
-            flow.seen_in, flow.bad = self.number, None
-        else:  # once more: in a checkpoint's own pass
-            flow.bad = flow.is_bad() or None
-        if gradient.numel() * gradient.element_size() > _MAX_KEPT_BYTES:
-            flow.bad, flow.gradient = has_nonfinite(gradient), None
-        else:
-            flow.gradient = gradient.detach()
-        if self._task is None:
-            self._task = inside._current_graph_task_id()
-        if self._task == inside._current_graph_task_id():
-            flow.node = inside._current_autograd_node()
-            self._flows[id(flow.node)] = flow
-        self.unheard += 1
-        if len(self._recent) == _KEPT:
-            oldest = self._recent.popleft()
-            if self.unheard > _KEPT and oldest.is_bad() and self._bad is None:
-                self._bad = oldest
-            elif oldest is not flow:
-                oldest.gradient = None
-        self._recent.append(flow)
-
     def first_bad(self) -> Flow | None:
         """The one at which the bad value was seen first."""
-        return self._bad or next((flow for flow in self._recent if flow.is_bad()), None)
+        return self.bad or next((flow for flow in self.recent if flow.is_bad()), None)
 
     def survivors(self) -> Iterator[torch.Tensor]:
         """Bad gradients that came by after the last parameter's and that nothing masked away."""
-        tail = list(self._recent)[-self.unheard :] if self.unheard else []
+        tail = list(self.recent)[-self.unheard :] if self.unheard else []
         for flow in reversed(tail):
             masked = any(
                 not other.is_bad() and any(receiving is flow for _, receiving in other.receivers)
@@ -163,19 +150,19 @@ class Pass:
 
     def forget(self) -> None:
         """Keep nothing of the program's."""
-        for flow in (*self._recent, *self._flows.values()):
+        for flow in (*self.recent, *self.flows.values()):
             flow.gradient = flow.node = None
-        if self._bad is not None:
-            self._bad.gradient = None
-        self._recent.clear()
-        self._flows.clear()
+        if self.bad is not None:
+            self.bad.gradient = None
+        self.recent.clear()
+        self.flows.clear()
         self._makers.clear()
-        self._roots, self._bad = [], None
+        self._roots, self.bad = [], None
 
     def went_through(self, owner: Module, names: Names) -> bool:
         """Whether gradients came into an output of `owner`: its own or one that it passed on."""
         this = weakref.ref(owner)
-        for flow in self._flows.values():
+        for flow in self.flows.values():
             outermost = None if flow.module is None else flow.module()
             if flow.maker is not None and outermost is not None:
                 if _is_in(flow.maker, owner, names) and _is_in(this, outermost, names):
@@ -219,7 +206,7 @@ class Pass:
             while waiting:
                 node = waiting.pop()
                 suspicion = max(suspicion, _suspicion(node))
-                top = self._flows.get(id(node))
+                top = self.flows.get(id(node))
                 if top is not None and not top.is_bad():
                     reached.add(top)
                     continue
@@ -252,6 +239,79 @@ class Pass:
                     seen[id(inner)] = inner
                     waiting.append(inner)
         return users
+
+
+class Passes:
+    """The backward passes that run now."""
+
+    def __init__(self) -> None:
+        #: By the thread that called them.
+        self._running: dict[int, Pass] = {}
+        #: The one begun last: that of hooks on autograd's own threads.
+        self._newest: Pass | None = None
+        self._numbers = count()
+
+    def begin(self, roots: Sequence[Any]) -> Pass:
+        """The program starts a pass on this thread."""
+        running = Pass(next(self._numbers), roots, debugger.thread_state())
+        self._running[get_ident()] = self._newest = running
+        return running
+
+    def current(self) -> Pass | None:
+        """The pass that a hook on this thread runs in."""
+        return self._running.get(get_ident(), self._newest)
+
+    def end(self) -> Pass | None:
+        """The pass of this thread is over."""
+        running = self._running.pop(get_ident(), None)
+        if running is self._newest:
+            self._newest = None
+        return running
+
+    def forget(self) -> None:
+        """Listen to none of those that run."""
+        for running in list(self._running.values()):
+            running.forget()
+        self._running.clear()
+        self._newest = None
+
+    def came_by(self, flow: Flow, number: int, gradients: tuple[Any, ...]) -> None:
+        """The hook on the node that made what `flow` is about; once per module and pass."""
+        running = self._running.get(get_ident(), self._newest)
+        if running is None or running.state.is_in_wait_loop or number >= len(gradients):
+            return
+        gradient = gradients[number]
+        if gradient is None:
+            return
+        try:
+            inside = sys.modules["torch"]._C
+            if flow.seen_in != running.number:
+                flow.seen_in, flow.bad = running.number, None
+            else:  # once more: in a checkpoint's own pass
+                flow.bad = flow.is_bad() or None
+            if gradient.numel() * gradient.element_size() > _MAX_KEPT_BYTES:
+                flow.bad, flow.gradient = has_nonfinite(gradient), None
+            elif inside._len_torch_dispatch_stack():  # the program's, which would see us
+                flow.gradient = unseen(gradient.detach)()
+            else:
+                flow.gradient = gradient.detach()
+            task = inside._current_graph_task_id()
+            if running.task is None:
+                running.task = task
+            if running.task == task:
+                flow.node = node = inside._current_autograd_node()
+                running.flows[id(node)] = flow
+            running.unheard += 1
+            recent = running.recent
+            if len(recent) == _KEPT:
+                oldest = recent.popleft()
+                if running.unheard > _KEPT and oldest.is_bad() and running.bad is None:
+                    running.bad = oldest
+                elif oldest is not flow:
+                    oldest.gradient = None
+            recent.append(flow)
+        except Exception as error:  # the program must not die of it; told at the end
+            running.fault = error
 
 
 def _is_in(inner: weakref.ref[Module] | None, outer: Module, names: Names) -> bool:

@@ -34,6 +34,7 @@ from .taps import Taps
 from .updates import Updates
 from .watches import all_watches
 from .watches.base import Watch
+from .watches.update_size import UpdateRatio
 
 #: The event by which the agent speaks to the adapter; not part of DAP, never shown to a client.
 EVENT = "tensorpoint"
@@ -196,6 +197,9 @@ class Agent:
         self._recorder.record(self._plan is not None and self._plan.record)
         if self._recorder.is_recording:
             listeners.append(self._recorder)
+        for watch in self._watches:
+            if isinstance(watch, UpdateRatio):
+                watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
         self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
         self._listen(listeners)
@@ -234,6 +238,8 @@ class Agent:
         """
         if culprit in (self._hooks, self._gradients, self._updates):
             self._unhook()
+        elif isinstance(culprit, Watch) and culprit not in self._listeners:
+            return  # switched off a moment ago, for a fault of another phase
         else:
             failed = getattr(culprit, "metric", None)  # all phases of it: they look at the same
             self._listen([watch for watch in self._listeners if watch.metric != failed])

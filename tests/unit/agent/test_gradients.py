@@ -22,6 +22,8 @@ from tensorpoint.agent.watches.base import Watch
 from tests.unit.agent.armed import Armed, rule
 from tests.unit.agent.spoiling import Does, batch, lin
 
+ENGINE: Any = torch.autograd
+
 
 class Listens(Watch):
     """Notes what it is told."""
@@ -248,14 +250,14 @@ def test_an_optimizer_that_takes_the_gradient_inside_backward() -> None:
 
 
 def test_nothing_is_left_after_removal() -> None:
-    model = nn.Sequential(lin(), lin())
-    original = torch.autograd._engine_run_backward
+    model: Any = nn.Sequential(lin(), lin())
+    original = ENGINE._engine_run_backward
     theirs = model[0].weight.register_post_accumulate_grad_hook(lambda parameter: None)
     with Ears():
-        assert torch.autograd._engine_run_backward is not original
+        assert ENGINE._engine_run_backward is not original
         model(batch()).sum().backward()
         assert all(p._post_accumulate_grad_hooks for p in model.parameters())  # type: ignore[attr-defined]
-    assert torch.autograd._engine_run_backward is original
+    assert ENGINE._engine_run_backward is original
     tables = [p._post_accumulate_grad_hooks for p in model.parameters()]  # type: ignore[attr-defined]
     assert [len(table or ()) for table in tables] == [1, 0, 0, 0] and tables[1:] == [None] * 3
     theirs.remove()
@@ -264,23 +266,23 @@ def test_nothing_is_left_after_removal() -> None:
 
 
 def test_a_replacement_of_the_programs_stays() -> None:
-    original = torch.autograd._engine_run_backward
+    original = ENGINE._engine_run_backward
     with Ears() as ears:
-        ours = torch.autograd._engine_run_backward
+        ours = ENGINE._engine_run_backward
 
         def theirs(*args: Any, **kwargs: Any) -> Any:
             return ours(*args, **kwargs)
 
-        torch.autograd._engine_run_backward = theirs  # type: ignore[assignment]
+        ENGINE._engine_run_backward = theirs
         lin()(batch()).sum().backward()
         assert ears.told[0] == "begin"
         ears.told.clear()
     try:
-        assert torch.autograd._engine_run_backward is theirs
+        assert ENGINE._engine_run_backward is theirs
         lin()(batch()).sum().backward()
         assert ears.told == []
     finally:
-        torch.autograd._engine_run_backward = original
+        ENGINE._engine_run_backward = original
 
 
 def test_removal_inside_a_backward() -> None:
@@ -350,10 +352,11 @@ def test_a_fault_of_ours_does_not_reach_the_program() -> None:
 def test_a_fault_in_a_hook_on_a_node_does_not_reach_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: Any) -> None:
-        raise ValueError("of ours")
+    class Recent(list[Any]):
+        def append(self, item: Any) -> None:
+            raise ValueError("of ours")
 
-    monkeypatch.setattr("tensorpoint.agent.flows.Pass.came_by", fails)
+    monkeypatch.setattr("tensorpoint.agent.flows.deque", Recent)
     agent = Armed()
     agent.arm(rule("nonfinite()"))
     try:

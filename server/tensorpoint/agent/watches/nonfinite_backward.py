@@ -6,9 +6,9 @@ backward formulas make and mask again is never seen. While a gradient scaler mul
 by more than 1 it probes for overflow, and nothing is reported.
 
 Cost: one 2-norm per parameter and backward (1 % of a step of a GPT-2-like model; shared with
-`grad_norm`), and 2 to 4 us a module to follow what backward brings (see `flows`). Reading each
-output gradient would cost 2 to 5 %. Kept gradients are dropped at the end of the pass; those above
-16 MiB are read at once, not kept.
+`grad_norm`), and about 9 us a module to follow what backward brings (see `flows`), 4 of them torch's
+own for putting a hook on a node. Reading each output gradient would cost 2 to 5 %. Kept gradients
+are dropped at the end of the pass; those above 16 MiB are read at once, not kept.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from math import isfinite
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .. import debugger, explain
-from ..flows import Flow, Maker, Pass
+from .. import explain
+from ..flows import Flow, Maker, Pass, Passes
 from ..judge import Judge
 from ..modules import Call, Names
 from ..rules import Rule
@@ -56,20 +54,13 @@ class NonfiniteBackward(Watch):
         self._judge = judge
         self._scale_of = scale_of
         self._rules: tuple[Rule, ...] = ()
-        #: Running passes by the thread that called them.
-        self._passes: dict[int, Pass] = {}
-        #: The pass begun last: that of hooks on autograd's own threads, which CUDA has.
-        self._newest: Pass | None = None
-        self._numbers = count()
+        self._passes = Passes()
         self._thread = _Outermost()
 
     def arm(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         if not rules:
-            for running in list(self._passes.values()):
-                running.forget()
-            self._passes.clear()
-            self._newest = None
+            self._passes.forget()
 
     # The forward pass: a hook on each output's node ----------------------------------------------
 
@@ -102,8 +93,8 @@ class NonfiniteBackward(Watch):
             else:
                 if args and args[0] is item and call.version == version:
                     continue  # it returns what it got: Identity, Dropout in evaluation
-                flow = Flow(module, module, inside, weakref.ref(item), version)
-                node.register_prehook(partial(self._came_by, flow, item.output_nr))
+                flow = Flow(module, inside, weakref.ref(item), version)
+                node.register_prehook(partial(self._passes.came_by, flow, item.output_nr))
             flows.append(flow)
         if not flows:
             return None
@@ -113,7 +104,7 @@ class NonfiniteBackward(Watch):
                 continue
             version = call.version if args and value is args[0] else value._version
             made = None
-            for source in (self._thread, *outer, call)[::-1]:
+            for source in (around, call, *outer[-2::-1], self._thread):
                 for known in source.flow:
                     if known.output() is value and known.version == version:
                         made = known
@@ -122,10 +113,11 @@ class NonfiniteBackward(Watch):
                     break
             else:
                 node = value.grad_fn
-                if node is None or version != value._version:
+                current = value._version
+                if node is None or version != current:
                     continue
-                made = Flow(None, None, inside, weakref.ref(value), version)
-                node.register_prehook(partial(self._came_by, made, value.output_nr))
+                made = Flow(None, inside, weakref.ref(value), current)
+                node.register_prehook(partial(self._passes.came_by, made, value.output_nr))
             if made.maker is None:
                 received.append(made)
             for flow in flows:
@@ -133,35 +125,19 @@ class NonfiniteBackward(Watch):
         around.flow = (*flows, *received, *around.flow)[:_SIBLINGS]
         return None
 
-    def _came_by(self, flow: Flow, number: int, gradients: tuple[Any, ...]) -> None:
-        running = self._passes.get(get_ident(), self._newest)
-        if running is None or running.state.is_in_wait_loop or number >= len(gradients):
-            return
-        gradient = gradients[number]
-        if gradient is None:
-            return
-        try:
-            if sys.modules["torch"]._C._len_torch_dispatch_stack():
-                unseen(running.came_by)(flow, gradient)
-            else:
-                running.came_by(flow, gradient)
-        except Exception as error:  # the program must not die of it; told at the end
-            running.fault = error
-
     # The backward pass ---------------------------------------------------------------------------
 
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """Begin a pass; from a bad loss come bad gradients, which are no news."""
-        running = Pass(next(self._numbers), roots, debugger.thread_state())
+        running = self._passes.begin(roots)
         tensor = sys.modules["torch"].Tensor
         running.is_spoilt = any(isinstance(root, tensor) and has_nonfinite(root) for root in roots)
-        self._passes[get_ident()] = self._newest = running
 
     def on_parameter_gradient(
         self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
     ) -> None:
         """Look at the gradient's norm, and on suspicion for where it was made."""
-        running = self._passes.get(get_ident(), self._newest)
+        running = self._passes.current()
         if running is None:
             return
         gradient: Any = parameter.grad
@@ -176,7 +152,7 @@ class NonfiniteBackward(Watch):
 
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """Look at gradients that reached no parameter, and drop what was kept."""
-        running = self._end()
+        running = self._passes.end()
         if running is None:
             return
         try:
@@ -189,15 +165,9 @@ class NonfiniteBackward(Watch):
 
     def on_backward_failed(self) -> None:
         """Drop what was kept."""
-        running = self._end()
+        running = self._passes.end()
         if running is not None:
             running.forget()
-
-    def _end(self) -> Pass | None:
-        running = self._passes.pop(get_ident(), None)
-        if running is self._newest:
-            self._newest = None
-        return running
 
     def _look_at_results(self, running: Pass, results: Sequence[torch.Tensor | None]) -> None:
         if results:

@@ -13,7 +13,7 @@ step and as much memory as the parameters; the sample costs below 1 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +43,8 @@ class UpdateSize(Watch):
         #: Of the step that is running: each parameter, a copy of what is compared, and the factor
         #: that scales up its squares.
         self._before: list[tuple[torch.Tensor, torch.Tensor, float]] = []
+        #: Told of the update ratio of each parameter, if somebody keeps it.
+        self.note: Callable[[torch.Tensor, float], None] | None = None
         #: By id of a parameter, the modules around it that a rule looks at.
         self._known: dict[int, tuple[Module, ...]] = {}
 
@@ -79,6 +81,10 @@ class UpdateSize(Watch):
             (parameter, change * sqrt(factor), size * sqrt(factor))
             for (parameter, _, factor), change, size in zip(before, changes, sizes, strict=True)
         ]
+        if self.note is not None:
+            for parameter, change, size in squares:
+                if size:
+                    self.note(parameter, change / size)
         if self._whole:
             value = self._value([(change, size) for _, change, size in squares])
             self._look(value, self._judge.whole(self.metric), None, optimizer)
