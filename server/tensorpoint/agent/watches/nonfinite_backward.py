@@ -6,9 +6,9 @@ backward formulas make and mask again is never seen. While a gradient scaler mul
 by more than 1 it probes for overflow, and nothing is reported.
 
 Cost: one 2-norm per parameter and backward (1 % of a step of a GPT-2-like model; shared with
-`grad_norm`), and about 9 us a module to follow what backward brings (see `flows`), 4 of them torch's
-own for putting a hook on a node. Reading each output gradient would cost 2 to 5 %. Kept gradients
-are dropped at the end of the pass; those above 16 MiB are read at once, not kept.
+`grad_norm`), and about 9 us a module to follow what backward brings (see `flows`), 4 of them
+torch's own for putting a hook on a node. Reading each output gradient would cost 2 to 5 %. Kept
+gradients are dropped at the end of the pass; those above 16 MiB are read at once, not kept.
 """
 
 from __future__ import annotations
