@@ -103,6 +103,12 @@ PAST_OUTPUTS = (
     "It did not come through the module's output: the parameter is used elsewhere, or it is the "
     "gradient of a gradient (create_graph=True)."
 )
+#: A bad gradient on a device that isn't waited for.
+LATE = (
+    "It is the first bad one in the order of backward, found when the pass was over, since on this "
+    "device gradients are not waited for. From now on each is read as it arrives: if it happens "
+    "again, the stop names the layer that made it."
+)
 #: A bad gradient that arrived at the output of a root.
 MADE_OUTSIDE = (
     "It was made in the backward of what your program computes from that output, such as a loss "

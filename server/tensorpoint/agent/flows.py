@@ -130,6 +130,8 @@ class Pass:
         self.is_bad = False
         #: Whether it starts from a bad loss.
         self.is_spoilt = False
+        #: Whether parameters' gradients are read at its end.
+        self.is_late = False
         #: What went wrong in a hook on a node, where nobody is there to be told.
         self.fault: Exception | None = None
 

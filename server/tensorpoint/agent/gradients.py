@@ -6,6 +6,9 @@ sum over all uses of the parameter and over micro-batches, so that a stop there 
 hooks are put on the parameters when a root module is first called; on those that are added or
 thawed later, when one is called next; and on those of no module at the first optimizer step.
 
+On CUDA reading a norm would wait for the device at each parameter, so all are read at the end of
+the pass, with one wait. Once one was bad, each is read as it arrives.
+
 The beginning and the end are those of `torch.autograd._engine_run_backward`, through which
 `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all go, on the thread of the
 program's call.
@@ -18,6 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from functools import wraps
+from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -26,14 +30,17 @@ from . import debugger
 from .hit import Hit
 from .hooks import Replaced
 from .modules import Call, Names
-from .tensors import quick_norm, unseen, version_of
+from .tensors import norms_of, quick_norm, unseen, version_of
 from .watches.base import hearing
 
 if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
-_EVENTS = ("on_backward", "on_parameter_gradient", "on_backward_end", "on_backward_failed")
+_EVENTS = (
+    *("on_backward", "on_parameter_gradient", "on_late_gradient"),
+    *("on_backward_end", "on_backward_failed"),
+)
 _Owner = tuple["weakref.ref[Module]", str]
 
 
@@ -49,6 +56,11 @@ class Gradients:
         #: By id of the parameter.
         self._handles: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._norm_of: Callable[[Any], float | None]
+        #: Parameters on CUDA whose gradient came in this pass; they are read at its end.
+        self._late: list[tuple[weakref.ref[Any], _Owner | None]] = []
+        #: A gradient there was bad: from now on each is read as it arrives.
+        self._is_precise = False
+        self._is_remote: Callable[[Any], bool] = lambda tensor: tensor.is_cuda
         #: By id of the parameter: its gradient, the version of that, and the norm it had then.
         self._norms: dict[int, tuple[weakref.ref[Any], int, float | None]] = {}
         self._engine: Replaced | None = None
@@ -80,7 +92,7 @@ class Gradients:
     def _install(self) -> None:
         if self._engine is not None:
             return
-        self._norm_of = quick_norm()
+        self._norm_of, self._is_precise = quick_norm(), False
         autograd = sys.modules["torch.autograd"]
         self._engine = Replaced(
             autograd, "_engine_run_backward", self._around(autograd._engine_run_backward)
@@ -192,6 +204,10 @@ class Gradients:
                 # An optimizer that steps inside backward may have taken it.
                 norm = None
                 if gradient is not None:
+                    if not self._is_precise and self._is_remote(gradient):
+                        self._late.append((ref(parameter), owner))
+                        self._tell("on_late_gradient")
+                        return
                     norm = self._norm_of(gradient)
                     self._norms[id(parameter)] = ref(gradient), gradient._version, norm
                 module = owner[0]() if owner is not None else None
@@ -212,6 +228,24 @@ class Gradients:
             handle = parameter.register_post_accumulate_grad_hook(hook)
             self._handles[id(parameter)] = (weakref.ref(parameter, forget), handle)
 
+    def _read_late(self) -> None:
+        """Take the norms of the gradients that were not waited for, and tell of them in order."""
+        late, self._late = self._late, []
+        found: list[tuple[Any, _Owner | None, Any]] = []
+        for reference, owner in late:
+            parameter = reference()
+            if parameter is not None and parameter.grad is not None:
+                found.append((parameter, owner, parameter.grad))
+        if not found:
+            return
+        norms = norms_of([gradient for _, _, gradient in found])
+        self._is_precise = not all(norm is None or isfinite(norm) for norm in norms)
+        for (parameter, owner, gradient), norm in zip(found, norms, strict=True):
+            self._norms[id(parameter)] = ref(gradient), gradient._version, norm
+            module = owner[0]() if owner is not None else None
+            name = owner[1] if owner is not None else "(no module's)"
+            self._tell("on_parameter_gradient", module, name, parameter, norm)
+
     # The engine --------------------------------------------------------------------------------
 
     def _around(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,7 +260,9 @@ class Gradients:
             try:
                 self._tell("on_backward", t_outputs)
                 results = run_backward(t_outputs, *args, **kwargs)
+                self._read_late()
             except BaseException:
+                self._late.clear()
                 self._tell("on_backward_failed")
                 raise
             finally:

@@ -92,6 +92,37 @@ def test_a_sum_that_overflows_its_type_is_no_find(dtype: torch.dtype) -> None:
     assert slots.read() == (None, False)
 
 
+class Roots(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.sqrt()
+
+
+def test_gradients_are_read_at_the_end_of_the_pass_until_one_was_bad() -> None:
+    model: Any = nn.Sequential(nn.Linear(2, 2), Roots(), nn.Linear(2, 1))
+    told: list[int] = []
+    with armed("nonfinite()", "grad_norm() > 1e9", 'grad_norm("2") > 0') as agent:
+        agent.gradients._is_remote = lambda tensor: True
+        read = agent.gradients._read_late
+        agent.gradients._read_late = lambda: (told.append(len(agent.gradients._late)), read())[1]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        with torch.no_grad():
+            model[0].weight.fill_(1.0)
+            model[0].bias.zero_()
+        for x in (torch.ones(1, 2), torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(1, 2)):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            if x.any():
+                optimizer.step()
+    assert told == [4, 4, 0, 0]
+    backward = [event for _, event in agent.calls if event.name == "nonfinite.backward"]
+    assert [event.headline.split(" of")[0] for event in backward] == [
+        "Inf in the gradient",
+        "Inf in a gradient, made in the backward",
+    ]
+    assert [type(event.module).__name__ for event in backward] == ["Linear", "Roots"]
+    assert "grad_norm" in {event.name for _, event in agent.calls}
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_a_forward_waits_for_nothing() -> None:
     model: Any = nn.Sequential(nn.Linear(64, 64), Scales(), nn.Linear(64, 1)).cuda()

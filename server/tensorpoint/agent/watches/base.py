@@ -115,6 +115,9 @@ class Watch:
         of any module.
         """
 
+    def on_late_gradient(self) -> None:
+        """A parameter has its gradient, which will be told of at the end of the pass."""
+
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """The backward pass is over; `results` is what `torch.autograd.grad` returns, else ()."""
 

@@ -150,6 +150,12 @@ class NonfiniteBackward(Watch):
             running.is_bad = True
             self._look(running, owner, name, parameter, gradient)
 
+    def on_late_gradient(self) -> None:
+        """What the parameter's gradient says will come; the modules' are not kept for that long."""
+        running = self._passes.current()
+        if running is not None:
+            running.unheard, running.is_late = 0, True
+
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """Look at gradients that reached no parameter, and drop what was kept."""
         running = self._passes.end()
@@ -259,6 +265,8 @@ class NonfiniteBackward(Watch):
     def _origin(self, running: Pass, owner: Module | None) -> tuple[Module | None, str, str]:
         """The module in whose backward the first bad value was made, and that in words."""
         inside = "in a gradient, made in the backward of"
+        if running.is_late and owner is not None:
+            return owner, "in the gradient of a parameter of", explain.LATE
         flow = running.first_bad()
         if flow is None:
             if owner is None:
