@@ -72,6 +72,8 @@ class Stopper:
         if frame is None:
             return False
         stopped = bool(suspending) and self._suspend(suspending, event, frame)
+        if not acting:  # from here on a step-in would announce each of our frames as skipped
+            return stopped
         return deliver(acting, lambda rule: self._describe(rule, event, frame), frame) or stopped
 
     def _suspend(self, rules: Sequence[Rule], event: Event, frame: FrameType) -> bool:
