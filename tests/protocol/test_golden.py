@@ -36,6 +36,8 @@ def transcript(session: Session, folder: Path) -> str:
         if kind == "event" and (name in _LEFT_OUT or body.get("category") in _PROGRAMS_OWN):
             continue
         status = "" if message.get("success", True) else f" failed: {message.get('message')}"
+        # Before it is laid out: how long a path is must not decide where lines are broken.
+        body = json.loads(_normalise(json.dumps(body), folder))
         text = _pretty(body) if body else ""
         lines.append(f"{arrow} {kind} {name}{status}" + (f" {text}" if text else ""))
     return _normalise("\n".join(lines) + "\n", folder)
@@ -64,7 +66,7 @@ def _normalise(text: str, folder: Path) -> str:
         (sys.executable, "<python>"),
     ):
         text = text.replace(value, name)
-    text = re.sub(r'("systemProcessId": )\d+', r"\1<pid>", text)
+    text = re.sub(r'("systemProcessId": )\d+', r'\1"<pid>"', text)
     return re.sub(r"\b0x[0-9a-f]{6,}", "<address>", text)
 
 
