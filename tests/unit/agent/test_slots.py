@@ -108,6 +108,7 @@ def test_gradients_are_read_at_the_end_of_the_pass_until_one_was_bad() -> None:
         with torch.no_grad():
             model[0].weight.fill_(1.0)
             model[0].bias.zero_()
+            model[2].weight.fill_(1.0)
         for x in (torch.ones(1, 2), torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(1, 2)):
             optimizer.zero_grad()
             model(x).sum().backward()
