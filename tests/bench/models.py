@@ -16,14 +16,10 @@ _IMAGES = 16
 
 @dataclass(frozen=True)
 class Training:
-    """A model and what trains it for one step: forward, backward, optimizer.
-
-    `settle` runs only a forward: what a watch does once after it is switched on belongs to no step.
-    """
+    """A model and what trains it for one step: forward, backward, optimizer."""
 
     model: nn.Module
     step: Callable[[], None]
-    settle: Callable[[], None]
 
 
 def gpt2() -> Training:
@@ -72,11 +68,7 @@ def _training(model: nn.Module, loss: Callable[[], Tensor]) -> Training:
         loss().backward()
         optimizer.step()
 
-    @torch.no_grad()
-    def settle() -> None:
-        loss()
-
-    return Training(model, step, settle)
+    return Training(model, step)
 
 
 class _Block(nn.Module):

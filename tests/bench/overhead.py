@@ -89,7 +89,7 @@ class Group:
     name: str
     seconds: float
     variants: Callable[[Fleet], Sequence[_Variant]] = field(repr=False)
-    #: Whether watches are switched on and off in it, so that each step needs a forward before.
+    #: Whether watches are switched on and off in it, so that each step needs one before it.
     settles: bool = True
     #: Further models, beside those that every group is measured on.
     also: tuple[str, ...] = ()

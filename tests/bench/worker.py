@@ -66,15 +66,15 @@ def answer(bench: TextIO, body: dict[str, Any]) -> None:
 def run(training: Training, watch: str, *, settle: bool) -> int:
     """CPU nanoseconds of the process for one step."""
     with WATCHES[watch](training.model):
-        if settle:
-            training.settle()
+        if settle:  # what a watch does once after it is switched on belongs to no step
+            training.step()
         return _timed(training)
 
 
 def run_accounted(training: Training, watch: str) -> tuple[int, Account]:
     """The same, and what of it the global hooks took."""
     with WATCHES[watch](training.model):
-        training.settle()
+        training.step()
         with accounted(training.model) as account:
             return _timed(training), account
 
