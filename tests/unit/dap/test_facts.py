@@ -98,15 +98,15 @@ def test_the_configuration_of_a_program_and_of_its_children() -> None:
     arguments = {"record": False, "factsFile": "f.json", "cwd": "/work"}
     parent.take(arguments, is_child=False)
     assert arguments == {"cwd": "/work"}
-    assert parent.is_on and parent.file_in_force == "/work/f.json"
+    assert parent.is_on and parent.file_in_force == "/runs/f.json"
     configuration = {"subProcessId": 12}
     parent.pass_on(configuration)
-    assert configuration == {"subProcessId": 12, "record": True, "factsFile": "/work/f.json"}
+    assert configuration == {"subProcessId": 12, "record": True, "factsFile": "/runs/f.json"}
     child.take(configuration, is_child=True)
-    assert child.file_in_force == "/work/f.json.12"
+    assert child.file_in_force == "/runs/f.json.12"
     grandchild = {}
     child.pass_on(grandchild)
-    assert grandchild["factsFile"] == "/work/f.json"
+    assert grandchild["factsFile"] == "/runs/f.json"
 
 
 def test_the_plan_says_whether_to_record() -> None:
