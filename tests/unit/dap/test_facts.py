@@ -95,9 +95,9 @@ def test_recording_lasts_as_long_as_somebody_wants_it() -> None:
 
 def test_the_configuration_of_a_program_and_of_its_children() -> None:
     parent, child = Recording(), Recording()
-    arguments = {"record": False, "factsFile": "f.json", "cwd": "/work"}
+    arguments = {"record": False, "factsFile": "f.json", "cwd": "/runs"}
     parent.take(arguments, is_child=False)
-    assert arguments == {"cwd": "/work"}
+    assert arguments == {"cwd": "/runs"}
     assert parent.is_on and parent.file_in_force == "/runs/f.json"
     configuration = {"subProcessId": 12}
     parent.pass_on(configuration)
