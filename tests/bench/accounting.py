@@ -22,11 +22,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as registry
 
 _REPEATS = 200
 _BATCHES = 15
+_NODES = 200
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def _entrances() -> Iterator[tuple[Any, str, str]]:
     yield agent._gradients, "_tell", ""
     yield from ((agent._taps, name, "") for name in ("attention", "attention_weights"))
     for watch in agent._watches:
-        if hasattr(watch, "_came_by"):
-            yield watch, "_came_by", "node"
+        if hasattr(watch, "_passes"):
+            yield watch._passes, "came_by", "node"
 
 
 @contextmanager
@@ -145,24 +146,20 @@ def _plumbing() -> float:
 
 
 def _node() -> float:
-    value = torch.ones(1, requires_grad=True)
+    empty: Callable[..., Any] = lambda _: None  # noqa: E731
 
-    def hooked() -> None:
-        result = value * 2
-        result.grad_fn.register_prehook(lambda _: None)  # type: ignore[union-attr]
-        result.backward()
+    def of_pass(hook: Callable[..., Any] | None) -> int:
+        value = torch.ones(1, requires_grad=True)
+        for _ in range(_NODES):
+            value = value * 2
+            if hook is not None:
+                value.grad_fn.register_prehook(hook)  # type: ignore[union-attr]
+        began = time.thread_time_ns()
+        value.backward()
+        return time.thread_time_ns() - began
 
-    def registered() -> None:
-        result = value * 2
-        result.grad_fn.register_prehook(lambda _: None)  # type: ignore[union-attr]
-
-    def plain() -> None:
-        (value * 2).backward()
-
-    def bare() -> Tensor:
-        return value * 2
-
-    return max(0.0, (_least(hooked) - _least(registered)) - (_least(plain) - _least(bare)))
+    plain, hooked = (min(of_pass(hook) for _ in range(_BATCHES)) for hook in (None, empty))
+    return max(0.0, (hooked - plain) / _NODES - _least(lambda: empty(None)))
 
 
 def _least(act: Callable[[], object]) -> float:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import debugger
 from .modules import Names
-from .tensors import has_nonfinite, unseen
+from .tensors import has_nonfinite
 
 if TYPE_CHECKING:
     import torch
@@ -66,37 +66,29 @@ class Maker(Enum):
 
 
 class Flow:
-    """What backward brings for the output of one module call, or for what one received."""
+    """What backward brings for the output of one module call, or for what one received.
 
-    __slots__ = (
-        *("bad", "gradient", "inside", "maker", "module", "node", "output", "receivers"),
-        *("seen_in", "version"),
-    )
+    Made for each module, so without `__init__`, a Python frame: whoever makes one sets the fields
+    that have no value here.
+    """
 
-    def __init__(
-        self,
-        maker: weakref.ref[Module] | None,
-        inside: weakref.ref[Module] | None,
-        output: weakref.ref[torch.Tensor],
-        version: int,
-    ) -> None:
-        #: The module that made it, None for an operation between calls of modules.
-        self.maker = maker
-        #: The outermost module that returned it.
-        self.module = maker
-        #: The module in whose forward that is, None where no other is around.
-        self.inside = inside
-        self.output = output
-        self.version = version
-        #: The modules that got it as an argument, innermost first, and the flows of their outputs.
-        self.receivers: list[tuple[weakref.ref[Module], Flow]] = []
-        #: The number of the pass that came by last.
-        self.seen_in = -1
-        self.gradient: torch.Tensor | None = None
-        #: The node that made the output, while it is in a pass.
-        self.node: Any = None
-        #: None as long as nobody has looked.
-        self.bad: bool | None = None
+    #: The module that made it, None for an operation between calls of modules.
+    maker: weakref.ref[Module] | None = None
+    #: The outermost module that returned it.
+    module: weakref.ref[Module] | None = None
+    #: The module in whose forward that is, None where no other is around.
+    inside: weakref.ref[Module] | None
+    output: weakref.ref[Any]
+    version: int
+    #: The modules that got it as an argument, innermost first, and the flows of their outputs.
+    receivers: tuple[tuple[weakref.ref[Module], Flow], ...] = ()
+    #: The number of the pass that came by last.
+    seen_in = -1
+    gradient: torch.Tensor | None = None
+    #: The node that made the output, while it is in a pass.
+    node: Any = None
+    #: None as long as nobody has looked.
+    bad: bool | None = None
 
     def is_bad(self) -> bool:
         """Whether the gradient that came in is non-finite, as far as it was kept."""
@@ -112,6 +104,9 @@ class Pass:
         self.number = number
         #: Of its thread: a backward that the user evaluates while suspended is not the program's.
         self.state = state
+        inside = sys.modules["torch"]._C
+        self.current_task = inside._current_graph_task_id
+        self.current_node = inside._current_autograd_node
         self._roots = [node for root in roots if (node := getattr(root, "grad_fn", None))]
         #: Flows whose gradient came by last, in the order of backward.
         self.recent: deque[Flow] = deque()
@@ -248,60 +243,57 @@ class Passes:
 
     def __init__(self) -> None:
         #: By the thread that called them.
-        self._running: dict[int, Pass] = {}
+        self.running: dict[int, Pass] = {}
         #: The one begun last: that of hooks on autograd's own threads.
-        self._newest: Pass | None = None
+        self.newest: Pass | None = None
         self._numbers = count()
 
     def begin(self, roots: Sequence[Any]) -> Pass:
         """The program starts a pass on this thread."""
         running = Pass(next(self._numbers), roots, debugger.thread_state())
-        self._running[get_ident()] = self._newest = running
+        self.running[get_ident()] = self.newest = running
         return running
 
     def current(self) -> Pass | None:
         """The pass that a hook on this thread runs in."""
-        return self._running.get(get_ident(), self._newest)
+        return self.running.get(get_ident(), self.newest)
 
     def end(self) -> Pass | None:
         """The pass of this thread is over."""
-        running = self._running.pop(get_ident(), None)
-        if running is self._newest:
-            self._newest = None
+        running = self.running.pop(get_ident(), None)
+        if running is self.newest:
+            self.newest = None
         return running
 
     def forget(self) -> None:
         """Listen to none of those that run."""
-        for running in list(self._running.values()):
+        for running in list(self.running.values()):
             running.forget()
-        self._running.clear()
-        self._newest = None
+        self.running.clear()
+        self.newest = None
 
     def came_by(self, flow: Flow, number: int, gradients: tuple[Any, ...]) -> None:
         """The hook on the node that made what `flow` is about; once per module and pass."""
-        running = self._running.get(get_ident(), self._newest)
+        running = self.running.get(get_ident(), self.newest)
         if running is None or running.state.is_in_wait_loop or number >= len(gradients):
             return
         gradient = gradients[number]
         if gradient is None:
             return
         try:
-            inside = sys.modules["torch"]._C
             if flow.seen_in != running.number:
                 flow.seen_in, flow.bad = running.number, None
             else:  # once more: in a checkpoint's own pass
                 flow.bad = flow.is_bad() or None
             if gradient.numel() * gradient.element_size() > _MAX_KEPT_BYTES:
                 flow.bad, flow.gradient = has_nonfinite(gradient), None
-            elif inside._len_torch_dispatch_stack():  # the program's, which would see us
-                flow.gradient = unseen(gradient.detach)()
             else:
-                flow.gradient = gradient.detach()
-            task = inside._current_graph_task_id()
+                flow.gradient = gradient
+            task = running.current_task()
             if running.task is None:
                 running.task = task
             if running.task == task:
-                flow.node = node = inside._current_autograd_node()
+                flow.node = node = running.current_node()
                 running.flows[id(node)] = flow
             running.unheard += 1
             recent = running.recent

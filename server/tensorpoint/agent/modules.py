@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ..conditions import Sample
 from .tensors import Seen, version_of
@@ -21,51 +22,32 @@ _WRAPPER_ROOTS = frozenset({"DataParallel", "DistributedDataParallel"})
 
 
 class Call:
-    """One running call of a module."""
+    """One running call of a module.
 
-    __slots__ = (
-        "args",
-        "checked",
-        "explained",
-        "flow",
-        "frame",
-        "kwargs",
-        "module",
-        "seen_entry",
-        "version",
-    )
+    What begins alike in each call is an attribute of the class: `hooks` makes one for every module
+    and leaves out `__init__`, a Python frame.
+    """
 
-    def __init__(
-        self,
-        module: Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-        seen_entry: bool = True,
-    ) -> None:
+    #: Empty until the call ends or `arguments` has looked: pre-hooks aren't given keywords.
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    #: False for a call that was already running when we were armed: its end is not seen.
+    seen_entry = True
+    #: Rules for which a bad value in this call is already accounted for.
+    explained: set[int] | None = None
+    #: The last child output that was found finite.
+    checked: Seen | None = None
+    #: What backward brings for the last child outputs; `watches.nonfinite_backward` keeps it.
+    flow: tuple[Any, ...] = ()
+    #: Of an outermost call, a frame on the stack as long as the call runs.
+    frame: FrameType | None = None
+    #: The version of the first argument at entry, where it has one.
+    version: int | None = None
+
+    def __init__(self, module: Module, args: tuple[Any, ...]) -> None:
         self.module = module
         self.args = args
-        #: Empty until the call ends or `arguments` has looked: pre-hooks aren't given keywords.
-        self.kwargs = {} if kwargs is None else kwargs
-        #: False for a call that was already running when we were armed: its end is not seen.
-        self.seen_entry = seen_entry
-        #: Rules for which a bad value in this call is already accounted for.
-        self.explained: set[int] | None = None
-        #: The last child output that was found finite.
-        self.checked: Seen | None = None
-        #: What backward brings for the last child outputs; `watches.nonfinite_backward` keeps it.
-        self.flow: tuple[Any, ...] = ()
-        #: Of an outermost call, a frame on the stack as long as the call runs.
-        self.frame: FrameType | None = None
-        #: The version of the first argument at entry, where it has one.
-        first: Any = args[0] if args else None
-        torch = sys.modules["torch"]
-        self.version: int | None
-        if type(first) is not torch.Tensor:
-            self.version = None
-        elif torch._C._len_torch_function_stack():
-            self.version = version_of(first)
-        else:  # the same without a call
-            self.version = None if first.is_inference() else first._version
+        if args and type(args[0]) is sys.modules["torch"].Tensor:
+            self.version = version_of(args[0])
 
     @property
     def first_argument(self) -> object:
@@ -226,7 +208,9 @@ def running_calls(frame: FrameType | None, but: Module | None = None) -> list[Ca
             names = frame.f_locals
             module = names["self"]
             if calls or module is not but:
-                calls.append(Call(module, names["args"], names["kwargs"], seen_entry=False))
+                call = Call(module, names["args"])
+                call.kwargs, call.seen_entry = names["kwargs"], False
+                calls.append(call)
             but = None
         frame = frame.f_back
     calls.reverse()
@@ -243,10 +227,10 @@ def frame_of_call(module: Module, frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def keywords_of(call: Call) -> dict[str, Any]:
+def keywords_of(call: Call) -> Mapping[str, Any]:
     """The keyword arguments of a running call, which torch doesn't hand to global pre-hooks."""
     if not call.kwargs:
         frame = frame_of_call(call.module, sys._getframe())
         if frame is not None:
-            call.kwargs = cast("dict[str, Any]", frame.f_locals["kwargs"])
+            call.kwargs = frame.f_locals["kwargs"]
     return call.kwargs

@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -87,9 +88,12 @@ async def _serve_tcp(host: str, port: int, log_dir: Path | None) -> None:
 async def _serve_stdio(log_dir: Path | None) -> None:
     source, sink = _take_stdio()
     reader = asyncio.StreamReader(limit=STREAM_LIMIT)
-    threading.Thread(
-        target=_feed, args=(source, reader, asyncio.get_running_loop()), daemon=True
-    ).start()
+    loop = asyncio.get_running_loop()
+    if _is_pipe(source, sink):
+        # Without the way through a thread, which costs 0.2 ms a request.
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+    else:
+        threading.Thread(target=_feed, args=(source, reader, loop), daemon=True).start()
     await Session(Peer("client", reader, _PipeWriter(sink)), log_dir).run()
 
 
@@ -103,8 +107,20 @@ def _take_stdio() -> tuple[BinaryIO, BinaryIO]:
     return source, sink
 
 
+def _is_pipe(source: BinaryIO, sink: BinaryIO) -> bool:
+    """Whether asyncio can wait for the source: what an editor gives us, but for Windows.
+
+    It makes it non-blocking. That must not be a terminal, which the shell goes on with, nor a
+    socket that is the sink as well.
+    """
+    status = os.fstat(source.fileno())
+    alone = not os.path.samestat(status, os.fstat(sink.fileno()))
+    pipe = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
+    return sys.platform != "win32" and pipe and alone
+
+
 def _feed(source: BinaryIO, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
-    """Read stdin on a thread: asyncio can't on Windows, nor from a file or a terminal there."""
+    """Read stdin on a thread: asyncio can't on Windows, nor from a file."""
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested any more
         try:
             while data := os.read(source.fileno(), _CHUNK):
