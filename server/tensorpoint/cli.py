@@ -126,6 +126,13 @@ def _run_parser() -> argparse.ArgumentParser:
         help="record shapes, statistics and gradient norms, and leave them there as JSON; those "
         "of child processes in FILE.PID",
     )
+    parser.add_argument(
+        "--precision",
+        choices=("module", "op"),
+        default="module",
+        help="module (the default): find the operation by running a forward again; op: record each "
+        "operation as it runs, which is slower but also names it in what can't be run again",
+    )
     _add_python(parser)
     parser.add_argument(
         "--no-subprocess",
@@ -179,7 +186,9 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], Program | None]:
     """Our options, and the program with all that follows it, left as it is."""
     from tensorpoint.run import Program
 
-    with_value = {"--on", "--max-stops", "--on-stop", "--python", "--log-dir", "--facts"}
+    with_value = {
+        *("--on", "--max-stops", "--on-stop", "--python", "--log-dir", "--facts", "--precision"),
+    }
     i = 0
     while i < len(argv):
         word = argv[i]
@@ -220,6 +229,7 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
         python=given.python,
         log_dir=given.log_dir,
         facts=given.facts,
+        precision=given.precision,
         subprocess=not given.no_subprocess,
         stdout_is_ours=given.json,
     )

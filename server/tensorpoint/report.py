@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import tokenize
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +31,14 @@ JSON_KEYS = (
     "module",
     "module_type",
     "op",
+    "op_file",
+    "op_line",
+    "operands",
+    "cause",
+    "cure",
+    "forward_file",
+    "forward_line",
+    "replayed",
     "file",
     "line",
     "function",
@@ -56,7 +65,20 @@ def report_console(file: IO[str] | None = None, *, width: int | None = None) -> 
 
 def stop_as_json(stop: Stop) -> str:
     """One line of JSON. A `value` that JSON can't hold (NaN, infinities) is null."""
-    fields = {key: getattr(stop, key) for key in JSON_KEYS}
+    operation = stop.operation
+    of_operation = {
+        "op": operation and operation.name,
+        "op_file": operation and operation.file,
+        "op_line": operation and operation.line,
+        "operands": [asdict(operand) for operand in operation.operands] if operation else None,
+        "cause": operation and operation.cause,
+        "cure": operation and operation.cure,
+        "forward_file": operation and operation.forward_file,
+        "forward_line": operation and operation.forward_line,
+    }
+    fields = {
+        key: of_operation[key] if key in of_operation else getattr(stop, key) for key in JSON_KEYS
+    }
     value = stop.value
     if isinstance(value, float) and not math.isfinite(value):
         fields["value"] = None
@@ -94,8 +116,8 @@ def _headline(stop: Stop, number: int | None, process: str | None) -> Text:
 def _facts(stop: Stop) -> list[tuple[str, str]]:
     module = stop.module or "the model itself"
     facts = [("module", f"{module} ({stop.module_type})" if stop.module_type else module)]
-    if stop.op:
-        facts.append(("op", stop.op))
+    if stop.operation is not None:
+        facts.append(("op", stop.operation.name))
     if stop.step is not None:
         step = f"{stop.step}"
         if stop.optimizer_step is not None:

@@ -10,7 +10,9 @@ are the first comments of the file (several `expect: stop` are several stops, in
 indented further continues one), and the line to stop at ends with `# <- stop`. Where the stops of
 one program are at different lines, the comments are numbered from 1: `# <- stop 1`, `# <- stop 2`.
 A stop in library code has `file=` (the file's name) and may have `code=` (text of the line); then
-the program marks the nearest line of its own on the stack with `# <- user line`. A program that
+the program marks the nearest line of its own on the stack with `# <- user line`. The
+line of the operation that made the value (`op=` its name) is the line to stop at unless another
+one ends with `# <- op`. A program that
 needs more than torch says `# needs: ...`. README.md has the meaning of every field.
 
 Programs are run, never imported: this module only reads their text. Standard library only.
@@ -31,11 +33,13 @@ _EVENTS = frozenset(
     {"nonfinite.input", "nonfinite.forward", "nonfinite.backward", "nonfinite.update"}
 )
 _REQUIRED = frozenset({"event", "module"})
-_OPTIONAL = frozenset({"type", "step", "file", "code", "argument", "sample"})
+_OPTIONAL = frozenset(
+    {"type", "step", "file", "code", "argument", "sample", "op", "op_file", "op_code", "recorded"}
+)
 _EXPECT = re.compile(r"#\s*expect:\s*(.*)$")
 _CONTINUED = re.compile(r"#\s{4,}(\S.*)$")
 _NEEDS = re.compile(r"#\s*needs:\s*(.*)$")
-_MARK = re.compile(r"#.*<- (stop|user line)(?: ([1-9]\d*))?$")
+_MARK = re.compile(r"#.*<- (stop|user line|op)(?: ([1-9]\d*))?$")
 
 
 class ExpectationError(ValueError):
@@ -51,6 +55,11 @@ class ExpectedStop:
     text of that line. `user_line` is the nearest line of the program itself, which is `line` if
     the program's own code is on top. `argument` and `sample` (index in the first dimension)
     locate a non-finite element in the arguments of the root module.
+
+    `op` is the operation that made the value, found by running the forward again: it isn't found
+    if that is None. `op_file` and `op_line` (None in library code, where `op_code` is text of the
+    line) are where it, or the forward operation whose backward it is, was called. `recorded` is the
+    operation that precision "op" finds where `op` is None.
     """
 
     event: str
@@ -63,6 +72,11 @@ class ExpectedStop:
     user_line: int
     argument: str | None
     sample: int | None
+    op: str | None
+    op_file: str
+    op_line: int | None
+    op_code: str | None
+    recorded: str | None
 
 
 @dataclass(frozen=True)
@@ -180,6 +194,9 @@ def _stop(
     if key is None:
         raise ExpectationError(f"stop {number}: no line is marked `# <- {kind}`")
     used.add(key)
+    op_key = next((key for key in (("op", number), ("op", None)) if key in marks), None)
+    if op_key is not None:
+        used.add(op_key)
     return ExpectedStop(
         event=fields["event"],
         module=fields["module"],
@@ -191,7 +208,18 @@ def _stop(
         user_line=marks[key],
         argument=fields.get("argument"),
         sample=_number(number, fields, "sample"),
+        op=fields.get("op"),
+        op_file=fields.get("op_file", fields.get("file", name) if op_key is None else name),
+        op_line=_op_line(fields, marks[key] if op_key is None else marks[op_key], op_key),
+        op_code=fields.get("op_code", fields.get("code") if op_key is None else None),
+        recorded=fields.get("recorded"),
     )
+
+
+def _op_line(fields: dict[str, str], line: int, marked: object) -> int | None:
+    """None in library code."""
+    library = "op_file" in fields or ("file" in fields and marked is None)
+    return None if library else line
 
 
 def _number(stop: int, fields: dict[str, str], key: str) -> int | None:

@@ -39,13 +39,16 @@ def _check(
     text = f"{which}:\n{stop['text']}"
     assert stopped["reason"] == "exception"
     assert (stop["event"], stop["module"]) == (expected.event, expected.module), text
-    assert Path(stop["file"]).name == expected.file, text
-    if expected.line is not None:
-        assert stop["line"] == expected.line, text
-    if expected.code is not None:
-        lines = Path(stop["file"]).read_text(encoding="utf-8").splitlines()
-        assert expected.code in lines[stop["line"] - 1], text
-    assert (Path(stop["user_file"]), stop["user_line"]) == (program, expected.user_line), text
+    replayed = bool(stop["replayed_frames"])
+    _check_operation(stop["operation"], expected.op, expected, text)
+    file, line, code, user_line = expected.file, expected.line, expected.code, expected.user_line
+    if replayed:  # the stop is at the operation itself
+        file, line, code = expected.op_file, expected.op_line, expected.op_code
+        user_line = user_line if line is None else line
+    assert _place(stop["file"], stop["line"]) == (file, line or stop["line"]), text
+    if code is not None:
+        assert code in _line(stop["file"], stop["line"]), text
+    assert (Path(stop["user_file"]), stop["user_line"]) == (program, user_line), text
     if expected.type is not None:
         assert stop["module_type"] == expected.type, text
     if expected.step is not None:
@@ -54,4 +57,44 @@ def _check(
         assert stop["tensor"]["name"] == expected.argument, text
     if expected.sample is not None:
         assert stop["tensor"]["first_index"][0] == expected.sample, text
-    assert session.top(stopped) == (Path(stop["file"]).name, stop["line"])
+    assert session.top(stopped) == _place(stop["file"], stop["line"])
+    top = session.frames(stopped)[0]["name"]
+    assert top.endswith(" (replayed)") == replayed, top
+
+
+def _check_operation(
+    operation: dict[str, Any] | None, name: str | None, expected: ExpectedStop, text: str
+) -> None:
+    if name is None:
+        assert operation is None, text
+        return
+    assert operation is not None, text
+    assert operation["name"].split(".")[1] == name, text
+    file, line = operation["file"], operation["line"]
+    assert _place(file, line) == (expected.op_file, expected.op_line or line), text
+    if expected.op_code is not None:
+        assert expected.op_code in _line(file, line), text
+
+
+def _place(file: str, line: int) -> tuple[str, int]:
+    return Path(file).name, line
+
+
+def _line(file: str, line: int) -> str:
+    return Path(file).read_text(encoding="utf-8").splitlines()[line - 1]
+
+
+RECORDED = [path for path in PROGRAMS if any(stop.recorded for stop in load(path).stops)]
+
+
+@pytest.mark.parametrize("program", RECORDED, ids=[path.stem for path in RECORDED])
+def test_precision_op_names_what_cannot_be_run_again(program: Path) -> None:
+    with Session() as session:
+        session.launch(program, precision="op")
+        for number, expected in enumerate(load(program).stops, 1):
+            stopped = session.stopped()
+            stop = stopped["tensorpoint"]
+            name = expected.recorded or expected.op
+            _check_operation(stop["operation"], name, expected, f"stop {number}:\n{stop['text']}")
+            session.resume(stopped)
+        assert session.exit_code() == 0, session.output()

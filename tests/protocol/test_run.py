@@ -123,7 +123,7 @@ def test_json_is_one_object_a_stop_and_nothing_else_on_stdout(nan_program: Path)
     assert stop["event"] == "nonfinite.forward"
     assert stop["module"] == "gate"
     assert stop["module_type"] == "Gate"
-    assert stop["op"] is None
+    assert stop["op"] == "aten.log.default"
     assert (stop["file"], stop["line"]) == (str(nan_program), GATE_CALL)
     assert stop["function"] == "forward"
     assert (stop["user_file"], stop["user_line"]) == (str(nan_program), GATE_CALL)

@@ -40,6 +40,11 @@ def test_a_stop_is_read_with_its_fields_and_its_marked_line(tmp_path: Path) -> N
         user_line=3,
         argument=None,
         sample=None,
+        op=None,
+        op_file="prog.py",
+        op_line=3,
+        op_code=None,
+        recorded=None,
     )
     assert load(path) == Expectation(path, (stop,))
 

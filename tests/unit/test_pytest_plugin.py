@@ -92,7 +92,9 @@ def test_a_hit_fails_the_test_with_the_report(run: Run) -> None:
     status, output = run(TESTS, "--tensorpoint", "nonfinite()")
     assert status == 1, output
     assert "1 failed, 1 passed" in output
-    assert "NaN in the output of log (Log), called at model.py:16 in forward." in output
+    assert (
+        "NaN in the output of log (Log), made by log, called at model.py:16 in forward." in output
+    )
     assert "> 16 |     return self.log(x)  # call log" in output
     assert "test_it.py:11 called from your code" in output
     assert "module       log (Log)" in output

@@ -27,5 +27,7 @@ def test_the_examples_run_one_after_the_other(tmp_path: Path) -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("NaN in the output of 1 (Log), called at examples.py:")
+    assert done.stdout.startswith(
+        "NaN in the output of 1 (Log), made by log, called at examples.py:"
+    )
     assert "attach to ('127.0.0.1'" in done.stderr

@@ -52,7 +52,6 @@ def make_stop(file: str | Path, line: int = 6, **changes: Any) -> Stop:
         "event": "nonfinite.forward",
         "module": "h.1.act",
         "module_type": "Act",
-        "op": None,
         "file": str(file),
         "line": line,
         "function": "forward",
@@ -184,7 +183,7 @@ def test_json_has_exactly_the_promised_keys(source: Path) -> None:
     assert "\n" not in line
     fields = json.loads(line)
     assert tuple(fields) == JSON_KEYS
-    assert fields["op"] is None
+    assert fields["op"] is fields["cause"] is None
     assert fields["value"] == 12
 
 

@@ -92,7 +92,9 @@ def test_a_hit_is_raised_from_the_line_that_called_the_layer() -> None:
     assert (stop.file, stop.line, stop.function) == (str(HERE), line("call log"), "forward")
     assert stop.condition == 'nonfinite("*")' and stop.value == 2
     assert str(caught.value) == stop.text
-    assert stop.text.startswith("NaN in the output of log (Log), called at test_watch.py:")
+    assert stop.text.startswith(
+        "NaN in the output of log (Log), made by log, called at test_watch.py:"
+    )
 
 
 def test_the_traceback_ends_at_that_line() -> None:

@@ -68,7 +68,7 @@ class Bounded:
         torch = sys.modules["torch"]
         if type(optimizer) is not getattr(torch.optim, type(optimizer).__name__, None):
             return False
-        if not all(map(_is_ordinary, optimizer.param_groups)):
+        if not all(map(is_ordinary, optimizer.param_groups)):
             return False
         half, known_norm = torch.float16, self._known_norm
         for parameter, _ in stepped:
@@ -81,7 +81,8 @@ class Bounded:
         return True
 
 
-def _is_ordinary(group: dict[str, Any]) -> bool:
+def is_ordinary(group: dict[str, Any]) -> bool:
+    """Whether the options of a parameter group are in the bounds of what is covered."""
     for name, (low, high) in _BOUNDS.items():
         value = group.get(name, low)
         # A learning rate may be a tensor, on any device: that is looked at by reading.

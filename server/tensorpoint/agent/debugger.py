@@ -17,9 +17,10 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Protocol
 
 #: Annotations of stops that are about to be announced, by thread ident.
 _announcing: dict[int, dict[str, Any]] = {}
@@ -30,6 +31,16 @@ _revealed: set[str] = set()
 _wrapped: set[int] = set()
 _AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+
+class Described(Protocol):
+    """What is told of an exception: parts of the `stopped` event, and the frame to show on top."""
+
+    @property
+    def body(self) -> dict[str, Any]: ...
+
+    @property
+    def frame(self) -> FrameType: ...
 
 
 def attached() -> bool:
@@ -91,6 +102,7 @@ def prepare(
     _wrap_suspend_notification(db)
     _wrap_exception_info()
     _wrap_filters(db)
+    _wrap_exceptions(db)
     if hide_agent:
         _hide_agent(db)
     on_disconnect, on_configured = db.on_disconnect, db.on_configuration_done
@@ -179,11 +191,61 @@ def in_project(frame: FrameType) -> bool:
     return not type(db).apply_files_filter(db, frame, frame.f_code.co_filename, True)
 
 
+def describe_exceptions(
+    describe: Callable[[type[BaseException], Any, TracebackType | None], Described | None],
+    calls_torch: Callable[[FrameType], bool],
+    report: Callable[[str, Exception], None],
+) -> None:
+    """Let stops for exceptions say more: what `describe` tells, at the frame that it tells.
+
+    An exception in a frame of which `calls_torch` is true is not stopped at there, but where it
+    reaches the code that called.
+    """
+    _exceptions.describe, _exceptions.calls_torch, _exceptions.report = (
+        describe,
+        calls_torch,
+        report,
+    )
+
+
 def enable_tracing() -> None:
     """Trace this thread: one that C code started (autograd's) has no trace function on 3.11."""
     db = _debugger()
     if db is not None and sys.version_info < (3, 12) and sys.gettrace() is None:
         db.enable_tracing()
+
+
+@contextmanager
+def untraced() -> Generator[None]:
+    """What this thread runs is not traced: no breakpoint stops it, no step ends in it."""
+    db = _debugger()
+    if db is None:
+        yield
+        return
+    from _pydevd_bundle.pydevd_constants import (  # type: ignore[import-not-found]
+        PYDEVD_USE_SYS_MONITORING,
+    )
+
+    if PYDEVD_USE_SYS_MONITORING:
+        from _pydevd_sys_monitoring import (  # type: ignore[import-not-found]
+            pydevd_sys_monitoring as monitoring,
+        )
+
+        paused = monitoring.suspend_current_thread_tracing()
+        try:
+            yield
+        finally:
+            if paused:
+                monitoring.resume_current_thread_tracing()
+        return
+    import pydevd_tracing  # type: ignore[import-not-found]
+
+    tracer = sys.gettrace()
+    pydevd_tracing.SetTrace(None)  # pydevd warns of those who call sys.settrace themselves
+    try:
+        yield
+    finally:
+        pydevd_tracing.SetTrace(tracer)
 
 
 def _debugger() -> Any:
@@ -305,6 +367,9 @@ def _wrap_exception_info() -> None:
             answer, text = response.body, body["text"]
             answer.exceptionId = body["description"].removeprefix("Paused on ")
             answer.description = answer.details.message = text
+            if "torchError" in body:
+                answer.details.typeName = body["torchError"]["type"]
+                return response
             answer.breakMode = "always"
             answer.details.typeName = body["tensorpoint"]["event"]
             answer.details.stackTrace = answer.details.source = None
@@ -312,6 +377,115 @@ def _wrap_exception_info() -> None:
 
     build_exception_info_response.tensorpoint = True  # type: ignore[attr-defined]
     comm.build_exception_info_response = build_exception_info_response
+
+
+class _Exceptions:
+    """How exceptions are described; set once, by the agent."""
+
+    describe: Callable[..., Described | None] | None = None
+    calls_torch: Callable[[FrameType], bool] | None = None
+    report: Callable[[str, Exception], None] | None = None
+
+
+_exceptions = _Exceptions()
+
+
+def _wrap_exceptions(db: Any) -> None:
+    """Stop for exceptions of torch's at the line that called it, and say what it was called with.
+
+    pydevd asks `exclude_exception_by_filter` at each frame that an exception passes through, and
+    hands the traceback that it shows to `do_wait_suspend`.
+    """
+    exclude, wait = db.exclude_exception_by_filter, db.do_wait_suspend
+
+    def exclude_exception_by_filter(exception_breakpoint: Any, trace: Any) -> bool:
+        if exclude(exception_breakpoint, trace):
+            return True
+        if trace is None or _exceptions.calls_torch is None:
+            return False
+        try:  # torch's own developers have it in their project and stop in it
+            return not db.in_project_scope(trace.tb_frame) and _exceptions.calls_torch(
+                trace.tb_frame
+            )
+        except Exception as error:
+            _fault("looking at an exception", error)
+            return False
+
+    def do_wait_suspend(
+        thread: Any, frame: FrameType, event: str, arg: Any, exception_type: str | None = None
+    ) -> Any:
+        found = described(arg) if event == "exception" else None
+        if found is None:
+            return wait(thread, frame, event, arg, exception_type)
+        ident, before = thread.ident, set(_revealed)
+        try:
+            _announcing[ident] = _shown[ident] = found.body
+            return wait(thread, *_shown_as(db, frame, arg, found.frame, exception_type))
+        finally:
+            _announcing.pop(ident, None)
+            _shown.pop(ident, None)
+            if _revealed != before:  # the exception has left that file: nothing steps on there
+                _revealed.clear()
+                _revealed.update(before)
+                db._clear_caches()
+
+    db.exclude_exception_by_filter = exclude_exception_by_filter
+    db.do_wait_suspend = do_wait_suspend
+
+
+def described(arg: Any) -> Described | None:
+    """What is told of an exception, given as type, value and traceback; None for no more."""
+    if _exceptions.describe is None:
+        return None
+    try:
+        return _exceptions.describe(*arg)
+    except Exception as error:
+        _fault("describing an exception", error)
+        return None
+
+
+def _fault(activity: str, error: Exception) -> None:
+    if _exceptions.report is not None:
+        _exceptions.report(activity, error)
+
+
+def _shown_as(
+    db: Any, frame: FrameType, arg: Any, caller: FrameType, exception_type: str | None
+) -> tuple[FrameType, str, Any, str | None]:
+    """What pydevd is to show: the stack with `caller` on top instead of the frames of torch.
+
+    `frame` is where the thread is (or, of an uncaught exception, was); steps go on from there.
+    """
+    error_type, value, trace = arg
+    entries: list[TracebackType] = []
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    places = [entry.tb_frame for entry in entries]
+    if caller not in places:
+        return frame, "exception", arg, exception_type
+    kept = entries[: places.index(caller) + 1]
+    shortened: TracebackType | None = None
+    for entry in reversed(kept):
+        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    if exception_type == _UNHANDLED:
+        frame = caller
+    elif exception_type != _USER_UNHANDLED and all(
+        _is_filtered(db, entry.tb_frame) for entry in kept[1:]
+    ):
+        # The first stop for this exception, and what called torch is a library (the model's) that
+        # the exception has left: the frames are listed, the thread is below.
+        exception_type = _USER_UNHANDLED if len(kept) > 1 else exception_type
+    _reveal(db, caller)
+    return frame, "exception", (error_type, value, shortened), exception_type
+
+
+#: How pydevd tells an exception that nobody caught, and one that left the user's code.
+_UNHANDLED, _USER_UNHANDLED = "UNHANDLED", "USER_UNHANDLED"
+
+
+def _is_filtered(db: Any, frame: FrameType) -> bool:
+    return bool(db.apply_files_filter(frame, frame.f_code.co_filename, True))
 
 
 def _hide_agent(db: Any) -> None:

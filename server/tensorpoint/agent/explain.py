@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from typing import TYPE_CHECKING
 
-from ..wire import TensorSummary
+from ..wire import OperationReport, TensorSummary
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -164,6 +165,49 @@ DEFERRED = (
     "over, since on this device a layer's check is not waited for. From now on each layer is "
     "checked as it returns: if it happens again, the stop is there."
 )
+
+
+#: Of a stop in a second run of a forward.
+REPLAYED = (
+    "The frames on top are those of a second run of this forward, up to this operation; the "
+    "program's own run goes on where it was when you continue."
+)
+
+
+#: Why the operation behind a bad loss, or a bad parameter, is not known.
+NO_FORWARD = "what your program computes outside of modules can't be run again"
+AFTER_MODEL = "it came to the output of the model from what your program computes of that"
+NOT_RECORDED = "it has overwritten what it was computed from"
+
+
+def operation(report: OperationReport) -> str:
+    """Which operation, in the words of the program's source."""
+    name = short_name(report.name)
+    place = ""
+    if report.file is not None:
+        place = f" at {os.path.basename(report.file)}:{report.line} in {report.function}"
+    if report.node is None:
+        return f"The operation is {name}{place}."
+    forward = report.forward_op
+    if forward is None:
+        return f"The operation is {name} in {report.node}{place}."
+    at = ""
+    if report.forward_file is not None:
+        at = f", called at {os.path.basename(report.forward_file)}:{report.forward_line}"
+    return f"The operation is {name} in {report.node}, the backward of {short_name(forward)}{at}."
+
+
+def not_located(reason: str) -> str:
+    """Why the operation is not named, and what will be."""
+    return (
+        f"The operation is not known: {reason}. From now on each operation is recorded, which is "
+        'slower: if it happens again, the stop names it. Precision "op" does so from the start.'
+    )
+
+
+def short_name(operation: str) -> str:
+    """ "log" of "aten.log.default"."""
+    return operation.split(".")[1] if operation.count(".") > 1 else operation
 
 
 def place(module: Module, path: str) -> str:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..wire import WIRE_VERSION, Facts
 from ..wire.facts import SAMPLE, Layer, Parameter, Root
 from . import debugger
+from .frames import calling_frame
 from .modules import Call, Names, clean_path
 from .records import LayerRecord, ParameterRecord, RootRecord
 from .samples import ROWS, Measured, Samples, Sampling, can_wait, sampler, stream_of
-from .stop import calling_frame
 from .tensors import tensors_in, unseen
 from .watches.base import Watch
 

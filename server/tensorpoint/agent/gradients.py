@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import wraps
 from math import isfinite
+from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -30,6 +31,8 @@ from . import debugger
 from .hit import Hit
 from .hooks import Replaced
 from .modules import Call, Names
+from .quiet import _state as quiet  # pyright: ignore[reportPrivateUsage]
+from .quiet import is_quiet
 from .tensors import norms_of, quick_norm, unseen, version_of
 from .watches.base import hearing
 
@@ -60,7 +63,7 @@ class Gradients:
         self._late: list[tuple[weakref.ref[Any], _Owner | None]] = []
         #: A gradient there was bad: from now on each is read as it arrives.
         self._is_precise = False
-        self._is_remote: Callable[[Any], bool] = lambda tensor: tensor.is_cuda
+        self._is_remote: Callable[[Any], bool] = attrgetter("is_cuda")
         #: By id of the parameter: its gradient, the version of that, and the norm it had then.
         self._norms: dict[int, tuple[weakref.ref[Any], int, float | None]] = {}
         self._engine: Replaced | None = None
@@ -138,8 +141,11 @@ class Gradients:
             return None
         gradient, version, norm = known
         current = parameter.grad
-        unchanged = gradient() is current is not None and version_of(current) == version
-        return norm if unchanged else None
+        if current is None or gradient() is not current:
+            return None
+        # For each parameter in each step: without modes of the program's that is one frame.
+        is_seen = sys.modules["torch"]._C._len_torch_function_stack()
+        return norm if (version_of(current) if is_seen else current._version) == version else None
 
     # Parameters --------------------------------------------------------------------------------
 
@@ -197,7 +203,8 @@ class Gradients:
 
         def hook(parameter: torch.Tensor) -> None:
             state = self._states.get(get_ident())
-            if state is not None and state.is_in_wait_loop:
+            # `is_quiet`, in this frame: for each parameter.
+            if state is not None and (state.is_in_wait_loop or quiet.depth):
                 return
             gradient = parameter.grad
             try:
@@ -252,8 +259,9 @@ class Gradients:
         @wraps(run_backward)
         def engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
             inside = sys.modules["torch"]._C._current_graph_task_id() != -1
-            # A checkpoint's own pass is part of another; the user's in the console is none.
-            if inside or debugger.evaluating():
+            # A checkpoint's own pass is part of another; the user's in the console is none, as
+            # is ours.
+            if inside or debugger.evaluating() or is_quiet():
                 return run_backward(t_outputs, *args, **kwargs)
             ident = get_ident()
             self._states[ident] = debugger.thread_state()

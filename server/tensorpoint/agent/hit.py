@@ -12,7 +12,7 @@ from dataclasses import asdict
 from types import CodeType
 from typing import Any
 
-from ..wire import Stop, TensorSummary
+from ..wire import Stop
 
 
 class TensorpointHit(Exception):
@@ -31,8 +31,7 @@ class TensorpointHit(Exception):
 
     @classmethod
     def _again(cls, fields: dict[str, Any]) -> TensorpointHit:
-        summary = fields.pop("tensor")
-        return cls(Stop(**fields, tensor=TensorSummary(**summary) if summary else None))
+        return cls(Stop.of(fields))
 
 
 class TensorpointWarning(UserWarning):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import debugger
 from .hit import Hit
 from .modules import Call, Names, frame_of_call, running_calls
+from .quiet import is_quiet
 from .watches.base import hearing
 
 if TYPE_CHECKING:
@@ -37,18 +39,28 @@ class Hooks:
         self._threads = _Threads()
         #: What torch calls while the hooks are installed: before and after a module's forward.
         self._pair: _Pair | None = None
+        #: Whether somebody hears of inner modules, not only of roots.
+        self._follows = True
         #: The root in whose calls each module was last seen, both by id.
         self._inside: dict[int, int] = {}
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
         self.on_enter: tuple[Callable[[Call, list[Call]], None], ...] = ()
         self._on_root: tuple[Any, ...] = ()
         self._on_exit: tuple[Any, ...] = ()
+        self._on_root_exit: tuple[Any, ...] = ()
 
     def listen(self, listeners: Iterable[Any]) -> None:
         """Tell exactly these of module calls from now on."""
         listeners = list(listeners)
         self._on_root = hearing(listeners, "on_root")
         self._on_exit = hearing(listeners, "on_exit")
+        self._on_root_exit = hearing(listeners, "on_root_exit")
+        follows = bool(self._on_exit or self.on_enter or hearing(listeners, "on_attention"))
+        if follows != self._follows:
+            self._follows = follows
+            if self._handles:  # calls that run are read from the frames then
+                self.remove()
+                self.install()
 
     def install(self) -> None:
         """Register with torch, which must be imported. Does nothing if already there."""
@@ -57,7 +69,8 @@ class Hooks:
         torch = sys.modules["torch"]
         # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True.
         is_compiling = torch.compiler.is_dynamo_compiling
-        before, after = self._pair = self._make_hooks(is_compiling)
+        make = self._make_hooks if self._follows else self._make_root_hooks
+        before, after = self._pair = make(is_compiling)
         module = sys.modules["torch.nn.modules.module"]
         self._handles = [
             module.register_module_forward_pre_hook(before),
@@ -79,9 +92,19 @@ class Hooks:
         self._inside.clear()
         self._threads = _Threads()
 
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """What this thread calls for a while is run again, and no news."""
+        threads = self._threads
+        calls, threads.calls = threads.calls, None
+        try:
+            yield
+        finally:
+            threads.calls = calls
+
     def running(self) -> list[Call]:
         """The calls that run on this thread, outermost first. Not to be changed."""
-        return self._threads.calls
+        return self._threads.calls or []
 
     def _make_hooks(self, is_compiling: Callable[[], bool]) -> _Pair:
         """The two functions that torch calls for every module: as few Python frames as possible.
@@ -90,15 +113,83 @@ class Hooks:
         layer's kernels. Whatever goes wrong in them, the program must not die of it.
         """
         threads, on_fault, inside = self._threads, self._on_fault, self._inside
+        torch, make = sys.modules["torch"], Call.__new__
+        plain, function_modes = torch.Tensor, torch._C._len_torch_function_stack
 
         def before(module: Module, args: tuple[Any, ...]) -> None:
             if is_compiling():
                 return
             try:
                 calls = threads.calls
-                if calls and inside.get(id(module)) == id(calls[0].module) and not self.on_enter:
-                    calls.append(Call(module, args))
-                else:
+                if (
+                    not calls
+                    or inside.get(id(module)) != id(calls[0].module)
+                    or self.on_enter
+                    or function_modes()
+                ):
+                    self._enter(module, args, calls)
+                    return
+                call = make(Call)
+                call.module, call.args = module, args
+                first: Any = args[0] if args else None
+                if type(first) is plain and not first.is_inference():
+                    call.version = first._version
+                calls.append(call)
+            except Hit:
+                raise
+            except Exception as error:
+                on_fault(self, error)
+
+        def after(
+            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object = None
+        ) -> None:
+            if is_compiling():
+                return
+            try:
+                calls = threads.calls
+                if not calls or calls[-1].module is not module:
+                    _unwind(calls or [], module)
+                    if not calls or calls[-1].module is not module:
+                        return  # it began before we were armed, or didn't get as far as our hook
+                call = calls.pop()
+                # After an exception torch leaves the keywords out: then there is no output.
+                if output is not None:
+                    call.args, call.kwargs = args, kwargs
+                    for listener in self._on_exit:
+                        try:
+                            listener.on_exit(call, calls, output)
+                        except Hit:
+                            raise
+                        except Exception as error:
+                            on_fault(listener, error)
+                    if not calls:
+                        self._leave(call, output)
+                while calls and not calls[-1].seen_entry:
+                    calls.pop()  # read again from the frames at the next entry
+            except Hit:
+                raise
+            except Exception as error:
+                on_fault(self, error)
+
+        return before, after
+
+    def _make_root_hooks(self, is_compiling: Callable[[], bool]) -> _Pair:
+        """The same where nobody hears of inner modules: their calls are not kept.
+
+        But for the first of each, which `_enter` takes for a root's until it has seen it inside.
+        """
+        threads, on_fault, inside = self._threads, self._on_fault, self._inside
+
+        def before(module: Module, args: tuple[Any, ...]) -> None:
+            if is_compiling():
+                return
+            try:
+                calls = threads.calls
+                if (
+                    not calls
+                    or inside.get(id(module)) != id(calls[0].module)
+                    or module is calls[-1].module  # one that calls itself: each end takes one off
+                ):
                     self._enter(module, args, calls)
             except Hit:
                 raise
@@ -113,22 +204,13 @@ class Hooks:
             try:
                 calls = threads.calls
                 if not calls or calls[-1].module is not module:
-                    _unwind(calls, module)
-                    if not calls or calls[-1].module is not module:
-                        return  # it began before we were armed, or didn't get as far as our hook
+                    return
                 call = calls.pop()
-                # After an exception torch leaves the keywords out: then there is no output.
-                if output is not None:
+                if output is not None and not calls:
                     call.args, call.kwargs = args, kwargs
-                    for listener in self._on_exit:
-                        try:
-                            listener.on_exit(call, calls, output)
-                        except Hit:
-                            raise
-                        except Exception as error:
-                            on_fault(listener, error)
+                    self._leave(call, output)
                 while calls and not calls[-1].seen_entry:
-                    calls.pop()  # read again from the frames at the next entry
+                    calls.pop()
             except Hit:
                 raise
             except Exception as error:
@@ -136,7 +218,9 @@ class Hooks:
 
         return before, after
 
-    def _enter(self, module: Module, args: tuple[Any, ...], calls: list[Call]) -> None:
+    def _enter(self, module: Module, args: tuple[Any, ...], calls: list[Call] | None) -> None:
+        if calls is None or is_quiet():
+            return
         if calls and not _is_running(calls[0].frame, sys._getframe()):
             calls.clear()  # it ended without its hook: KeyboardInterrupt leaves so
         call = Call(module, args)
@@ -165,6 +249,11 @@ class Hooks:
         for listener in self._on_root:
             self._guard(listener.on_root, call)
 
+    def _leave(self, call: Call, output: object) -> None:
+        """A root returned."""
+        for listener in self._on_root_exit:
+            self._guard(listener.on_root_exit, call, output)
+
     def _guard(self, act: Callable[..., None], *arguments: object) -> None:
         """The program must not die of a fault of ours."""
         try:
@@ -176,10 +265,10 @@ class Hooks:
 
 
 class _Threads(threading.local):
-    """The running calls of each thread, outermost first."""
+    """The running calls of each thread, outermost first; None while it is not to be seen."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[Call] | None = []
 
 
 def _unwind(calls: list[Call], module: Module) -> None:

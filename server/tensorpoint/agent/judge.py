@@ -150,8 +150,9 @@ class Judge:
         module: Module | None,
         place: Place,
     ) -> Lookup:
-        # What is non-finite outside of any module (a loss) counts for `nonfinite("*")` as well.
-        whole = module is None and metric != "nonfinite"
+        # What is non-finite outside of any module (a loss) counts for `nonfinite("*")` as well, and
+        # a parameter of no module for `no_grad("*")`.
+        whole = module is None and metric not in ("nonfinite", "no_grad")
 
         def lookup(wanted: Input) -> Sample | None:
             if isinstance(wanted, str):

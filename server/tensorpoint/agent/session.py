@@ -18,6 +18,7 @@ from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from . import adapters, debugger
+from . import layer_tree as trees
 from .facts import Recorder
 from .facts_file import Keeper
 from .gradients import Gradients
@@ -28,12 +29,15 @@ from .judge import Judge
 from .layers import LayerBreakpoints
 from .local import LocalRule
 from .modules import Names
+from .ops.locate import Locator
 from .rules import Rule
 from .stop import Stopper
 from .taps import Taps
+from .torch_errors import TorchErrors, calls_torch
 from .updates import Updates
 from .watches import all_watches
 from .watches.base import Watch
+from .watches.no_grad import NoGrad
 from .watches.update_size import UpdateRatio
 
 #: The event by which the agent speaks to the adapter; not part of DAP, never shown to a client.
@@ -68,6 +72,20 @@ def facts(request: str) -> str:
     return _agent.facts.answer(request)
 
 
+def layer_tree(request: str) -> str:
+    """The running model's modules; `request` is JSON, the arguments of `tensorpoint/layers`."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.layer_tree(request)
+
+
+def no_grad(glob: str) -> str:
+    """The parameters that got no gradient in the newest step, for `tp nograd`."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.no_grad(glob)
+
+
 class Agent:
     """Arms watches for the current plan once torch is there."""
 
@@ -81,25 +99,33 @@ class Agent:
         self._local: tuple[LocalRule, ...] = ()
         self._rules: dict[Tensorpoint, Rule] = {}
         self._names = Names()
-        stop = self._stopper = Stopper(self._names)
-        judge = self._judge = Judge(self._names, stop)
-        self._layers = LayerBreakpoints(self._names, stop)
         self._hooks = Hooks(self._names, self._on_fault)
         self._gradients = Gradients(self._names, self._on_fault)
         self._updates = Updates(self._names, self._on_fault)
         self._taps = Taps(
             lambda: adapters.find(self._on_fault), self._names, self._hooks, self._on_fault
         )
-        self._watches = all_watches(
-            self._names, judge, self._taps.scaling.scale_of, self._gradients.known_norm
+        scale_of = self._taps.scaling.scale_of
+        self._locator = Locator(
+            self._names,
+            self._hooks.aside,
+            lambda optimizer: any(watch.is_risky(optimizer) for watch in self._listeners),
+            scale_of,
+            self._on_fault,
         )
-        self._recorder = Recorder(self._names, self._taps.scaling.scale_of)
+        stop = self._stopper = Stopper(self._names, self._locator.locate)
+        judge = self._judge = Judge(self._names, stop)
+        self._layers = LayerBreakpoints(self._names, stop)
+        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
+        self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
+        errors = TorchErrors(self._names)
+        debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
 
     def sync(self, text: str) -> str:
@@ -117,6 +143,7 @@ class Agent:
             tensorpoints=tuple(Tensorpoint(**item) for item in message["tensorpoints"]),
             record=message.get("record", False),
             facts_file=message.get("facts_file", ""),
+            precision=message.get("precision", "module"),
         )
         debugger.prepare(self._on_detach, self._on_attach)
         with self._lock:
@@ -130,6 +157,15 @@ class Agent:
                 "armed": len(plan.tensorpoints),
             }
         )
+
+    def layer_tree(self, request: str) -> str:
+        """Answer `tensorpoint/layers`."""
+        return trees.answer(self._names, request)
+
+    def no_grad(self, glob: str) -> str:
+        """Answer `tp nograd`."""
+        watch = next(watch for watch in self._watches if isinstance(watch, NoGrad))
+        return json.dumps({"text": watch.report(glob)})
 
     def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
         """Watch these for any client that is attached and has sent no plan."""
@@ -201,6 +237,7 @@ class Agent:
             if isinstance(watch, UpdateRatio):
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
+        self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
         self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
         self._listen(listeners)
         if rules or self._recorder.is_recording:
@@ -212,11 +249,16 @@ class Agent:
     def _listen(self, listeners: Sequence[Watch]) -> None:
         """Tell exactly these of what happens; each source hooks only what somebody needs."""
         self._listeners = tuple(listeners)
-        self._gradients.listen(listeners)
+        looking = any(watch.metric == "nonfinite" for watch in listeners)
+        locating = self._locator.listeners() if looking else ()
+        if looking and any("backward" in watch.options for watch in listeners):
+            self._gradients.listen((*listeners, *locating))
+        else:
+            self._gradients.listen(listeners)
         # The sources of gradients find new parameters where roots are called and optimizers step.
-        inner = (self._gradients,) if self._gradients.is_installed else ()
-        self._hooks.listen((*inner, *listeners))
-        self._updates.listen((*inner, *listeners))
+        inner: tuple[Any, ...] = (self._gradients,) if self._gradients.is_installed else ()
+        self._hooks.listen((*inner, *listeners, *locating))
+        self._updates.listen((*inner, *listeners, *locating))
         self._taps.listen(listeners, ("gradients",) if inner else ())
 
     def _unhook(self) -> None:
@@ -238,6 +280,9 @@ class Agent:
         """
         if culprit in (self._hooks, self._gradients, self._updates):
             self._unhook()
+        elif culprit is self._locator or culprit in self._locator.listeners():
+            self._locator.give_up()
+            self._listen(self._listeners)
         elif isinstance(culprit, Watch) and culprit not in self._listeners:
             return  # switched off a moment ago, for a fault of another phase
         else:
@@ -272,6 +317,7 @@ class Agent:
         self._lock = threading.RLock()
         self._stopper.after_fork()
         self._taps.after_fork()
+        self._locator.arm("module")
         self._unhook()
         self._recorder.after_fork()
         self.facts.after_fork()

@@ -9,33 +9,26 @@ user's own code is named as well.
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..wire import Stop
 from . import debugger, explain
+from .frames import calling_frame, outwards
 from .local import LocalRule, deliver
-from .modules import Names, frame_of_call
+from .modules import Names
+from .ops.locate import Located
+from .ops.stack import replayed_frames
+from .ops.suspect import Suspect
 from .rules import Rule
 from .watches.base import Event
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-_AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_CALL_NAMES = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "inner"})
 #: Events whose stop is a plain breakpoint; all others are shown like an exception, so that the
 #: editor puts its box with the diagnosis at the line.
 _REASONS = {"layer.entry": "function breakpoint"}
-
-#: Library files below the program's first frame.
-_THREAD_STARTERS = frozenset(
-    {threading.__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py")}
-)
 
 #: The live objects of the stop that each thread is in, for the "Tensor event" scope.
 _current: dict[int, dict[str, Any]] = {}
@@ -49,8 +42,11 @@ def values() -> dict[str, Any]:
 class Stopper:
     """Suspends threads for events."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(
+        self, names: Names, locate: Callable[[Suspect | None], Located | None] = lambda _: None
+    ) -> None:
         self._names = names
+        self._locate = locate
         self._turn = threading.Lock()
 
     def after_fork(self) -> None:
@@ -71,13 +67,38 @@ class Stopper:
         frame = calling_frame(event.entered)
         if frame is None:
             return False
-        stopped = bool(suspending) and self._suspend(suspending, event, frame)
+        located = self._locate(event.suspect)
+        stopped = bool(suspending) and self._suspend_within(suspending, event, frame, located)
         if not acting:  # from here on a step-in would announce each of our frames as skipped
             return stopped
-        return deliver(acting, lambda rule: self._describe(rule, event, frame), frame) or stopped
+        return (
+            deliver(acting, lambda rule: self._describe(rule, event, frame, located), frame)
+            or stopped
+        )
 
-    def _suspend(self, rules: Sequence[Rule], event: Event, frame: FrameType) -> bool:
-        stop = self._describe(rules[0], event, frame)
+    def _suspend_within(
+        self, rules: Sequence[Rule], event: Event, frame: FrameType, located: Located | None
+    ) -> bool:
+        """Suspend at the operation's line if it can be run again up to there, else at `frame`."""
+        stopped: list[bool] = []
+        if located is not None and located.live is not None:
+            located.live(
+                lambda inner: stopped.append(
+                    self._suspend(rules, event, inner, located, replayed=True)
+                )
+            )
+        return stopped[0] if stopped else self._suspend(rules, event, frame, located)
+
+    def _suspend(
+        self,
+        rules: Sequence[Rule],
+        event: Event,
+        frame: FrameType,
+        located: Located | None,
+        *,
+        replayed: bool = False,
+    ) -> bool:
+        stop = self._describe(rules[0], event, frame, located, replayed=replayed)
         body = {
             "reason": _REASONS.get(event.name, "exception"),
             "description": stop.description,
@@ -91,27 +112,44 @@ class Stopper:
         with self._turn:
             if not debugger.attached():  # the client may have left meanwhile
                 return False
-            _current[ident] = {"module": event.module, **event.values}
+            _current[ident] = {
+                "module": event.module,
+                **event.values,
+                **({} if located is None else located.values),
+            }
             try:
                 debugger.suspend(frame, body)
             finally:
                 del _current[ident]
         return True
 
-    def _describe(self, rule: Rule, event: Event, frame: FrameType) -> Stop:
+    def _describe(
+        self,
+        rule: Rule,
+        event: Event,
+        frame: FrameType,
+        located: Located | None,
+        *,
+        replayed: bool = False,
+    ) -> Stop:
         path, step, headline = "", self._names.newest_step(), event.headline
         if event.module is not None:
             within = event.module if event.entered is None else event.entered
             path = self._names.path(event.module, within)
             step = self._names.step(event.module)
             headline += f" {explain.place(event.module, path)}"
-        user = next((outer for outer in _outwards(frame) if debugger.in_project(outer)), None)
+        user = next((outer for outer in outwards(frame) if debugger.in_project(outer)), None)
         file, function = debugger.client_path(frame), frame.f_code.co_name
         called = event.entered is not None and event.entered is event.module
-        seen = "called at" if called else "seen at"
+        seen = "at" if replayed else "called at" if called else "seen at"
+        report = None if located is None else located.report
+        if report is not None:
+            headline += f", made by {explain.short_name(report.name)}"
         sentences = [
             f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
+            *(() if located is None else located.sentences),
             *event.sentences,
+            *((explain.REPLAYED,) if replayed else ()),
         ]
         root = self._names.root_of(event.module)
         if step is not None and root is not None:
@@ -124,7 +162,6 @@ class Stopper:
             event=event.name,
             module=path,
             module_type="" if event.module is None else type(event.module).__name__,
-            op=None,
             file=file,
             line=frame.f_lineno,
             function=function,
@@ -136,69 +173,6 @@ class Stopper:
             description=f"Paused on {headline}",
             text="\n".join(sentences),
             tensor=event.tensor,
+            operation=report,
+            replayed_frames=replayed_frames(frame) if replayed else (),
         )
-
-
-def calling_frame(module: Module | None) -> FrameType | None:
-    """The frame outside torch that called `module`, searched from the hook we run in.
-
-    Without a module: the nearest one, such as that of the line with `backward()`.
-    """
-    here = _outside_of_taps(
-        sys._getframe(1)
-    )  # not this one: a frame that holds itself would keep all it sees
-    start = None if module is None else frame_of_call(module, here)
-    outside = [frame for frame in _outwards(start or here) if not _is_internal(frame)]
-    for frame in outside:
-        if module is None or not _passes_on(frame, module):
-            return frame
-    return outside[-1] if outside else _frame_behind_autograd()
-
-
-def _outside_of_taps(frame: FrameType) -> FrameType:
-    """The call of the tapped function, where an adapter told of it; else the same frame.
-
-    Between our own frames and that call there are only the adapter's.
-    """
-    told = False
-    for outer in _outwards(frame):
-        code = outer.f_code
-        ours = code.co_filename.startswith(_AGENT_FOLDER)
-        told = told or (ours and code.co_filename.endswith("taps.py"))
-        if not ours and not told:
-            return frame
-        if ours and code.co_name == "replacement":
-            return outer
-    return frame
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _is_internal(frame: FrameType) -> bool:
-    name = frame.f_code.co_filename
-    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    inside = (torch_folder, _AGENT_FOLDER, debugger.folder(), "<frozen ", "<eval_with_key>")
-    return name.startswith(inside) or name in _THREAD_STARTERS
-
-
-def _passes_on(frame: FrameType, module: Module) -> bool:
-    return frame.f_code.co_name in _CALL_NAMES and frame.f_locals.get("self") is module
-
-
-def _frame_behind_autograd() -> FrameType | None:
-    """The frame of a thread that waits in `backward()`, for a hook on one of autograd's threads.
-
-    Those threads are started by C++ and have no Python frames of the program.
-    """
-    for ident, top in sys._current_frames().items():
-        if ident == threading.get_ident():
-            continue
-        frames = list(_outwards(top))
-        if any(frame.f_code.co_name == "_engine_run_backward" for frame in frames):
-            debugger.enable_tracing()
-            return next((frame for frame in frames if not _is_internal(frame)), None)
-    return None

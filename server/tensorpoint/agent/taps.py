@@ -28,6 +28,7 @@ from .imports import when_imported
 from .likeness import attends, heads_of, is_part_of_attention
 from .modules import Call, Names
 from .points import Listening, Point, replace_names
+from .quiet import is_quiet
 from .scaling import Scaling
 from .told import is_number, scored, weighted
 from .watches.base import hearing
@@ -215,7 +216,7 @@ class Taps:
 
         @wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not point.taps:
+            if is_compiling() or not point.taps or is_quiet():
                 return original(*args, **kwargs)
             noted: dict[int, Any] | None = None
             for number, tap in enumerate(point.taps):

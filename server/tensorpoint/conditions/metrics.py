@@ -109,6 +109,12 @@ _ALL = (
         low=0,
     ),
     Metric(
+        "no_grad",
+        "bool",
+        "a parameter of the module requires a gradient and got none in a step",
+        default_glob="*",
+    ),
+    Metric(
         "memory_growth",
         "number",
         "bytes in use more than one step before: of CUDA's allocator, else of the process",

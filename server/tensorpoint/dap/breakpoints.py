@@ -16,7 +16,7 @@ import msgspec
 
 from ..conditions import ConditionError
 from ..conditions.plan import check
-from ..wire import WIRE_VERSION, Plan, Tensorpoint
+from ..wire import WIRE_VERSION, Plan, Precision, Tensorpoint
 from ..wire.codec import convert
 from .facts import Recording
 
@@ -127,6 +127,7 @@ class Tensorpoints:
             "console": [],
         }
         self.recording = Recording()
+        self.precision: Precision = "module"
         self._launch_filters: dict[str, Tensorpoint] = {}
         self._client_lists_launch_filters = False
         self._set["filter"].append(self._make("filter", "condition", "", 'nonfinite("*")'))
@@ -140,7 +141,13 @@ class Tensorpoints:
             key = (tensorpoint.kind, tensorpoint.module, tensorpoint.condition)
             unique.setdefault(key, tensorpoint)
         wanted = self.recording
-        return Plan(WIRE_VERSION, tuple(unique.values()), wanted.is_on, wanted.file_in_force)
+        return Plan(
+            WIRE_VERSION,
+            tuple(unique.values()),
+            wanted.is_on,
+            wanted.file_in_force,
+            self.precision,
+        )
 
     def filters(self) -> list[Message]:
         """Our exception filters, those made from the launch configuration included."""

@@ -14,6 +14,8 @@ tp list                  what is set, with numbers
 tp off NUMBER            take one out; "tp off all" takes out all
 tp record on             record facts: shapes, statistics, gradient norms; "tp record off" stops
 tp facts [GLOB]          the facts of all layers, or of those whose path matches
+tp nograd [GLOB]         which parameters got no gradient in the newest step, and why
+tp precision op          record each operation as it runs (slower); "tp precision module" ends it
 tp help                  this text"""
 
 
@@ -52,13 +54,26 @@ def run(expression: str, tensorpoints: Tensorpoints) -> tuple[str, bool]:
     if verb == "record" and rest in ("on", "off"):
         changed = tensorpoints.recording.want("console", rest == "on")
         return f"facts are {'recorded' if rest == 'on' else 'not recorded'}", changed
+    if verb == "precision" and rest in ("module", "op"):
+        changed = tensorpoints.precision != rest
+        tensorpoints.precision = rest
+        return f"precision is {rest}", changed
     raise ConsoleError(f"not a tp command: {expression.strip()}\n{_HELP}")
 
 
 def facts_glob(expression: str) -> str | None:
     """Which layers a `tp facts` line asks for; None for every other line."""
+    return _glob_of("facts", expression)
+
+
+def no_grad_glob(expression: str) -> str | None:
+    """Which parameters a `tp nograd` line asks for; None for every other line."""
+    return _glob_of("nograd", expression)
+
+
+def _glob_of(command: str, expression: str) -> str | None:
     verb, _, rest = expression.strip().removeprefix(_PREFIX).strip().partition(" ")
-    return (rest.strip().strip("\"'") or "*") if verb == "facts" else None
+    return (rest.strip().strip("\"'") or "*") if verb == command else None
 
 
 def _off(what: str, tensorpoints: Tensorpoints) -> str:

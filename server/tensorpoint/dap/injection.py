@@ -68,6 +68,11 @@ async def facts(debugpy: Peer, request: Message) -> dict[str, Any]:
     return await _evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
 
 
+async def no_grad(debugpy: Peer, glob: str) -> str:
+    """What the agent says of parameters without a gradient. Raises AgentError."""
+    return str((await _evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
+
+
 async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
     response = await debugpy.request("evaluate", {"expression": expression, "context": "clipboard"})
     body: Message = response.get("body") or {}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+from ..wire import Precision
 from .env_file import read_env_file
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
@@ -19,6 +20,8 @@ ADAPTERS_FOLDER = next(
 TENSORPOINTS = "tensorpoints"
 #: The keys that ask for facts: to record them, and to leave them in a file.
 RECORD, FACTS_FILE = "record", "factsFile"
+#: The key that says how closely to look: "module" or "op".
+PRECISION = "precision"
 #: A key that VS Code's Python extension puts into each configuration that has gone through it.
 _VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.
@@ -64,6 +67,17 @@ def take_recording(arguments: dict[str, Any]) -> tuple[bool, str]:
     if file:
         file = os.path.abspath(os.path.join(arguments.get("cwd") or "", file))
     return bool(record or file), file or ""
+
+
+def take_precision(arguments: dict[str, Any]) -> Precision:
+    """Remove our key from `arguments`: how closely to look.
+
+    Raises ValueError, with what to write instead, if it is something else.
+    """
+    given: Any = arguments.pop(PRECISION, "module")
+    if given not in ("module", "op"):
+        raise ValueError(f'"{PRECISION}" must be "module" or "op"')
+    return given
 
 
 def check_interpreter(arguments: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan
-from . import console, facts, launch
+from . import console, facts, launch, layer_tree, status
 from .breakpoints import (
     FILTERS,
     Refusal,
@@ -23,10 +23,10 @@ from .breakpoints import (
     split_functions,
 )
 from .children import ChildListener
-from .injection import AgentError, boot, sync
+from .injection import AgentError, boot, no_grad, sync
 from .peer import Message, Peer
 from .relay import Relay
-from .stops import Stops
+from .stops import Stops, torch_error
 from .upstream import NEVER_ANSWERED, Upstream
 
 _log = logging.getLogger(__name__)
@@ -76,6 +76,9 @@ class Session(Relay):
             "variables": self._on_variables,
             "evaluate": self._on_evaluate,
             "tensorpoint/facts": self._on_facts,
+            "tensorpoint/layers": self._on_layers,
+            "tensorpoint/status": self._on_status,
+            "tensorpoint/check": self._on_check,
             "disconnect": self._on_disconnect,
         }
         self._events: dict[str, Callable[[Message], Awaitable[None]]] = {
@@ -197,6 +200,7 @@ class Session(Relay):
             if not self._transparent:
                 texts = launch.take_tensorpoints(arguments)
                 self._tensorpoints.recording.take(arguments, self._child_of is not None)
+                self._tensorpoints.precision = launch.take_precision(arguments)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
             return
@@ -334,6 +338,10 @@ class Session(Relay):
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_facts(message, glob)))
             return
+        glob = console.no_grad_glob(expression)
+        if glob is not None:
+            self._spawn(self._carry_out(message, self._show_no_grad(message, glob)))
+            return
         try:
             answer, changed = console.run(expression, self._tensorpoints)
         except console.ConsoleError as error:
@@ -358,6 +366,27 @@ class Session(Relay):
         text = await self._tensorpoints.recording.table(glob, await self._agent())
         self._client.respond(message, {"result": text, "variablesReference": 0})
 
+    async def _show_no_grad(self, message: Message, glob: str) -> None:
+        text = await no_grad(await self._agent(), glob)
+        self._client.respond(message, {"result": text, "variablesReference": 0})
+
+    async def _on_layers(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._answer_layers(message)))
+
+    async def _answer_layers(self, message: Message) -> None:
+        body = await layer_tree.answer(message["arguments"], await self._agent())
+        self._client.respond(message, body)
+
+    async def _on_status(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._answer_status(message)))
+
+    async def _answer_status(self, message: Message) -> None:
+        agent = await self._agent() if self._agent_running else None
+        self._client.respond(message, await status.status(self._tensorpoints, agent))
+
+    async def _on_check(self, message: Message) -> None:
+        self._client.respond(message, status.check(message["arguments"]))
+
     async def _agent(self) -> Peer:
         """The way to the agent, once it has the newest plan. Raises AgentError."""
         if not self._agent_running:
@@ -379,15 +408,16 @@ class Session(Relay):
 
     async def _on_stopped(self, message: Message) -> None:
         self._stops.clear()
-        stop = self._stops.take(message.get("body") or {})
-        if stop is not None:
+        body: Message = message.get("body") or {}
+        told = self._stops.take(body) or torch_error(body)
+        if told is not None:
             self._client.event(
                 "output",
                 {
                     "category": "console",
-                    "output": f"{stop.text}\n",
-                    "source": {"path": stop.file},
-                    "line": stop.line,
+                    "output": f"{told.text}\n",
+                    "source": {"path": told.file},
+                    "line": told.line,
                 },
             )
         self._client.send(message)
@@ -398,11 +428,8 @@ class Session(Relay):
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        if arguments.get("startFrame"):
-            self._pass_on(message)
-        else:
-            thread = int(arguments.get("threadId", 0))
-            self._pass_on(message, lambda body: self._stops.note_stack(thread, body))
+        thread, start = int(arguments.get("threadId", 0)), int(arguments.get("startFrame") or 0)
+        self._pass_on(message, lambda body: self._stops.note_stack(thread, start, body))
 
     async def _on_exception_info(self, message: Message) -> None:
         body = self._stops.exception_info(message["arguments"])
@@ -481,6 +508,8 @@ class Session(Relay):
         if self._launch_texts:
             configuration[launch.TENSORPOINTS] = self._launch_texts
         self._tensorpoints.recording.pass_on(configuration)
+        if self._tensorpoints.precision != "module":
+            configuration[launch.PRECISION] = self._tensorpoints.precision
         await self._children.redirect(configuration)
 
     # End ---------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..wire import Stop
+from ..wire import OperationReport, Stop
 from ..wire.codec import convert
+from ..wire.torch_error import TorchError
 from .injection import STOP_VALUES
 from .peer import Peer
 
@@ -19,12 +20,22 @@ _FIRST_REFERENCE = 1_900_000_000
 _NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
 
 
+def torch_error(body: Message) -> TorchError | None:
+    """What a `stopped` event's body says of an exception of torch's, if it says so."""
+    try:
+        return convert(body["torchError"], TorchError)
+    except (KeyError, msgspec.ValidationError):
+        return None
+
+
 class Stops:
     """The tensorpoint stops of the threads that are suspended now."""
 
     def __init__(self) -> None:
         self._by_thread: dict[int, Stop] = {}
         self._threads_of_frames: dict[int, int] = {}
+        #: File and function of the frames of a second run that the client has not yet asked for.
+        self._replayed: dict[int, list[tuple[str, str]]] = {}
 
     def take(self, body: Message) -> Stop | None:
         """Remember the stop in a `stopped` event's body, if it is one of ours."""
@@ -39,12 +50,20 @@ class Stops:
         """The program runs again: frame ids and references are dead."""
         self._by_thread.clear()
         self._threads_of_frames.clear()
+        self._replayed.clear()
 
-    def note_stack(self, thread: int, body: Message) -> None:
-        """Learn which frame id the top frame of a stopped thread has, from its whole stack."""
+    def note_stack(self, thread: int, start: int, body: Message) -> None:
+        """Learn which frame id the top frame of a stopped thread has, and mark replayed frames.
+
+        `start` is the number of the first frame: editors ask for the top one, then for the rest.
+        """
         frames: list[Message] = body.get("stackFrames") or []
-        if thread in self._by_thread and frames:
+        if thread not in self._by_thread or not frames:
+            return
+        if start == 0:
             self._threads_of_frames[int(frames[0]["id"])] = thread
+            self._replayed[thread] = list(self._by_thread[thread].replayed_frames)
+        _mark_replayed(frames, self._replayed.get(thread, []))
 
     def exception_info(self, arguments: Message) -> Message | None:
         """The body of `exceptionInfo`, or None if the thread isn't at one of our stops."""
@@ -95,11 +114,26 @@ class Stops:
         return rows
 
 
+def _mark_replayed(frames: list[Message], expected: list[tuple[str, str]]) -> None:
+    """Say of the frames of a second run that they are, and take them out of `expected`.
+
+    Of those the client may not see all.
+    """
+    for frame in frames:
+        place = str(frame.get("source", {}).get("path", "")), str(frame["name"])
+        if place not in expected:
+            expected.clear()
+            return
+        del expected[: expected.index(place) + 1]
+        frame["name"] += " (replayed)"
+
+
 def _facts(stop: Stop) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("event", stop.event),
         ("condition", stop.condition),
         ("layer", f"{stop.module or '(root)'} ({stop.module_type})"),
+        *_of_operation(stop.operation),
         ("step", stop.step),
         ("optimizer_step", stop.optimizer_step),
     ]
@@ -117,6 +151,26 @@ def _facts(stop: Stop) -> list[tuple[str, object]]:
         ]
     facts.append(("diagnosis", stop.text))
     return facts
+
+
+def _of_operation(operation: OperationReport | None) -> list[tuple[str, object]]:
+    if operation is None:
+        return []
+    rows: list[tuple[str, object]] = [("operation", operation.name)]
+    if operation.cause is not None:
+        rows += [("cause", operation.cause), ("cure", operation.cure)]
+    rows += [
+        (
+            f"operand {operand.name}",
+            f"{operand.dtype}{list(operand.shape)} {operand.device}, "
+            f"{operand.min} to {operand.max}, {operand.nonfinite} not finite",
+        )
+        for operand in operation.operands
+    ]
+    if operation.node is not None:
+        rows.append(("autograd node", operation.node))
+        rows.append(("forward line", f"{operation.forward_file}:{operation.forward_line}"))
+    return rows
 
 
 def _row(name: str, value: object) -> Message:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..wire import Stop
+from ..wire import Precision, Stop
 
 #: Exit status of `tensorpoint run` when a tensorpoint fired.
 STATUS_FIRED = 3
@@ -54,6 +54,8 @@ class Options:
     log_dir: Path | None = None
     #: Leave the facts there; those of child processes in FILE.PID.
     facts: Path | None = None
+    #: "op" records each operation as it runs.
+    precision: Precision = "module"
     subprocess: bool = True
     #: Send the program's stdout to our stderr: our stdout carries the stops.
     stdout_is_ours: bool = False

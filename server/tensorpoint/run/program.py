@@ -78,6 +78,12 @@ _PYTHONS_BREAKPOINT = (
     "(lambda sys: setattr(sys, 'breakpointhook', sys.__breakpointhook__))(__import__('sys'))"
 )
 
+# Where the program dies of an exception of torch's: what it was called with, after the traceback.
+_PRINT_TORCH_ERRORS = (
+    "getattr(__import__('sys').modules.get('_tensorpoint.agent.torch_errors'), "
+    "'print_uncaught', int)() and None"
+)
+
 # What the program has printed is worth keeping when it is ended at a stop.
 _FLUSH = "[s.flush() for s in (__import__('sys').stdout, __import__('sys').stderr) if s] and None"
 _FLUSH_S = 2.0
@@ -208,7 +214,8 @@ class _Run:
         if started is None:
             return
         try:
-            await client.request("evaluate", {"expression": _PYTHONS_BREAKPOINT, "context": "repl"})
+            for expression in (_PYTHONS_BREAKPOINT, _PRINT_TORCH_ERRORS):
+                await client.request("evaluate", {"expression": expression, "context": "repl"})
             await self._arm(client)
             await client.request("configurationDone")
             await started
@@ -378,6 +385,7 @@ class _Run:
             "subProcess": self._options.subprocess,
             "tensorpoints": list(self._arming.conditions),
             **({"factsFile": str(facts)} if facts is not None else {}),
+            "precision": self._options.precision,
         }
 
     # -- the end

@@ -5,10 +5,22 @@ processes encode and validate the same classes with msgspec, in `codec`.
 """
 
 from .facts import Facts
-from .plan import Plan, Tensorpoint
+from .operation import Operand, OperationReport, PassedBy
+from .plan import Plan, Precision, Tensorpoint
 from .stop import Stop, TensorSummary
 
 #: Raised by one whenever a field changes meaning. The agent refuses a plan of another version.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
-__all__ = ["WIRE_VERSION", "Facts", "Plan", "Stop", "TensorSummary", "Tensorpoint"]
+__all__ = [
+    "WIRE_VERSION",
+    "Facts",
+    "Operand",
+    "OperationReport",
+    "PassedBy",
+    "Plan",
+    "Precision",
+    "Stop",
+    "TensorSummary",
+    "Tensorpoint",
+]

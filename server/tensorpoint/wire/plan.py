@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Precision = Literal["module", "op"]
+
 
 @dataclass(frozen=True)
 class Tensorpoint:
@@ -31,10 +33,12 @@ class Tensorpoint:
 class Plan:
     """All tensorpoints of a session, and whether facts are recorded.
 
-    `facts_file` is where the process leaves its facts when it ends ("" for nowhere).
+    `facts_file` is where the process leaves its facts when it ends ("" for nowhere). `precision`
+    "op" records every operation as it runs, for programs whose forward can't be run again.
     """
 
     version: int
     tensorpoints: tuple[Tensorpoint, ...] = ()
     record: bool = False
     facts_file: str = ""
+    precision: Precision = "module"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from .operation import OperationReport
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class Stop:
     are the frame the debugger shows on top; `user_file` and `user_line` the nearest frame of the
     user's own code (None where there is none). `step` counts forward calls of the root module from
     0, `optimizer_step` finished optimizer steps. `value` is the value of the metric that fired: for
-    `nonfinite` the number of non-finite elements. `op` is None: the module is named, not the op.
+    `nonfinite` the number of non-finite elements. `operation` is what made the value, None where it
+    was not looked for or not found. `replayed_frames` are the files and functions of the frames on
+    top that belong to a second run of the forward, innermost first.
     """
 
     tensorpoint: int
@@ -42,7 +47,6 @@ class Stop:
     event: str
     module: str
     module_type: str
-    op: str | None
     file: str
     line: int
     function: str
@@ -54,3 +58,20 @@ class Stop:
     description: str
     text: str
     tensor: TensorSummary | None = None
+    operation: OperationReport | None = None
+    replayed_frames: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Stop:
+        """From what `dataclasses.asdict` makes of one."""
+        tensor, operation = fields["tensor"], fields["operation"]
+        given: dict[str, Any] = {
+            "tensor": TensorSummary(**tensor) if tensor else None,
+            "operation": OperationReport.of(operation) if operation else None,
+        }
+        return cls(**{**fields, **given})
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the frames on top are those of a second run."""
+        return bool(self.replayed_frames)

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=root type=Sqrt step=5
+# expect: stop event=nonfinite.backward module=root type=Sqrt step=5 op=div
 #         file=accelerator.py code="loss.backward("
 # needs: accelerate
 """accelerate: a prepared model, gradients accumulated over two batches, clipped through it."""
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=uncertainty type=BernoulliEntropy step=2
+# expect: stop event=nonfinite.forward module=uncertainty type=BernoulliEntropy step=2 op=log
 """Under bfloat16 autocast a confident probability rounds to 1: (1 - p) * log(1 - p) is 0 * -inf."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 class BernoulliEntropy(nn.Module):
     def forward(self, logits):
         p = torch.sigmoid(logits)
-        return -(p * torch.log(p) + (1 - p) * torch.log(1 - p))
+        return -(p * torch.log(p) + (1 - p) * torch.log(1 - p))  # <- op
 
 
 class Net(nn.Module):

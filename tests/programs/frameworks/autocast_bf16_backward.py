@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=root type=Sqrt step=2
+# expect: stop event=nonfinite.backward module=root type=Sqrt step=2 op=div
 """bfloat16 autocast without a scaler: the backward of a square root at 0, between autocast layers."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=blocks.1.root type=Sqrt step=2
+# expect: stop event=nonfinite.backward module=blocks.1.root type=Sqrt step=2 op=div
 """torch.utils.checkpoint with use_reentrant=False: the NaN is made in a block's second run's backward."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=norm type=Norm step=0
+# expect: stop event=nonfinite.backward module=norm type=Norm step=0 op=div
 """Reentrant checkpoints nested so deep that autograd goes on in a thread of its own.
 
 That thread has no Python frame of the program: the line shown is the one of the main thread, which
@@ -21,7 +21,7 @@ threads = set()
 class Norm(nn.Module):
     def forward(self, x):
         threads.add(threading.current_thread())
-        return (x * x).sum(-1, keepdim=True).sqrt()
+        return (x * x).sum(-1, keepdim=True).sqrt()  # <- op
 
 
 class Net(nn.Module):

@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module=blocks.1.act type=Log1p step=2
-# expect: stop event=nonfinite.forward module=blocks.0 type=Block step=4
+# expect: stop event=nonfinite.forward module=blocks.1.act type=Log1p step=2 op=log
+# expect: stop event=nonfinite.forward module=blocks.0 type=Block step=4 op=pow
 """torch.utils.checkpoint with use_reentrant=True: NaN of a layer in a block, then of the block.
 
 The backward calls the blocks once more: those calls are no steps and no second stops.
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 class Log1p(nn.Module):
     def forward(self, x):
-        return torch.log(1.0 + x)
+        return torch.log(1.0 + x)  # <- op 1
 
 
 class Block(nn.Module):
@@ -28,7 +28,7 @@ class Block(nn.Module):
     def forward(self, x):
         h = torch.tanh(self.linear(x)) * self.gain
         h = self.act(h)  # <- stop 1
-        return x + (h + 2.0).pow(self.power) * 0.1
+        return x + (h + 2.0).pow(self.power) * 0.1  # <- op 2
 
 
 class Model(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=block step=2
+# expect: stop event=nonfinite.backward module=block step=2 op=div
 """Only a block is compiled, and its backward makes the NaN that reaches the layer before it.
 
 The compiled block is one module: it is not seen which layer inside of it was it.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Net(nn.Module):

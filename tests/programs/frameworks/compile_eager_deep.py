@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=2
+# expect: stop event=nonfinite.forward module= step=2 op=log
 """torch.compile(backend="eager") of a model whose NaN is made deep inside the compiled region.
 
 No hook of a layer needs to run in there: the stop is at the border of the region, the root.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x + 2.0)
+        return torch.log(x + 2.0)  # <- op
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Model step=2
+# expect: stop event=nonfinite.forward module= type=Model step=2 op=log
 """model.compile(backend="eager") compiles in place: the class of the root stays what it was."""
 
 import torch
@@ -14,7 +14,7 @@ class Model(nn.Module):
         self.net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
 
     def forward(self, x):
-        return torch.log(self.net(x) + 2.0)
+        return torch.log(self.net(x) + 2.0)  # <- op
 
 
 model = Model()

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=block step=2
+# expect: stop event=nonfinite.forward module=block step=2 op=log
 """Only a block is compiled: the border of the compiled region is a child of the eager root."""
 
 import torch
@@ -14,7 +14,7 @@ class Block(nn.Module):
         self.linear = nn.Linear(8, 8)
 
     def forward(self, x):
-        return torch.log(self.linear(x) + 2.0)
+        return torch.log(self.linear(x) + 2.0)  # <- op
 
 
 class Model(nn.Module):

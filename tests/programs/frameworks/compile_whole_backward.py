@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=0 type=Linear step=2
+# expect: stop event=nonfinite.backward module=0 type=Linear step=2 op=div
 """The whole model is compiled: gradients still arrive one by one, at the parameters.
 
 Where they were made inside the compiled region is not seen.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 model = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), Sqrt(), nn.Linear(8, 1))

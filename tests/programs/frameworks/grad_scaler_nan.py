@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=root type=Sqrt step=5
+# expect: stop event=nonfinite.backward module=root type=Sqrt step=5 op=div
 """A NaN that no scale cures: GradScaler skips and halves until the scale is 1, and that is the stop.
 
 Up to there it is like any probing. Every step from the third on has it.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Net(nn.Module):

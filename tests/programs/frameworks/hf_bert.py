@@ -1,4 +1,5 @@
 # expect: stop event=nonfinite.forward module=bert.embeddings.LayerNorm type=LayerNorm step=2
+#         op=native_layer_norm
 #         file=modeling_bert.py code="embeddings = self.LayerNorm(embeddings)"
 # needs: transformers
 """BERT with layer_norm_eps=0: the layer norm of an embedding that is all zero is 0/0."""

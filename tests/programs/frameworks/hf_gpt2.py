@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=transformer.h.1.mlp.act type=SharpLog step=2
+# expect: stop event=nonfinite.forward module=transformer.h.1.mlp.act type=SharpLog step=2 op=log
 #         file=modeling_gpt2.py code="hidden_states = self.act(hidden_states)"
 # needs: transformers
 """GPT-2 with an activation of the user's own: its logarithm gets a negative number at step 2."""
@@ -18,7 +18,7 @@ class SharpLog(nn.Module):
         self.sharpness = 1.0
 
     def forward(self, x):
-        return torch.log(1.0 + self.sharpness * x) / self.sharpness
+        return torch.log(1.0 + self.sharpness * x) / self.sharpness  # <- op
 
 
 config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=3, n_head=2)

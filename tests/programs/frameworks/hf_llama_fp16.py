@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=model.layers.1.mlp.down_proj type=Linear step=2
+# expect: stop event=nonfinite.forward module=model.layers.1.mlp.down_proj type=Linear step=2 op=mm
 #         file=modeling_llama.py code="self.down_proj("
 # needs: transformers
 """Llama served in float16: an adapter merged with a wrong factor makes one Linear overflow."""

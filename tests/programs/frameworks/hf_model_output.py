@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=tower type=Tower step=2
+# expect: stop event=nonfinite.forward module=tower type=Tower step=2 op=sqrt
 # needs: transformers
 """A layer returns a transformers ModelOutput; only one tensor of a tuple inside it is NaN."""
 
@@ -25,7 +25,7 @@ class Tower(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        return TowerOutput(last_hidden_state=h, scales=(x.norm(dim=-1), x.sum(-1).sqrt()))
+        return TowerOutput(last_hidden_state=h, scales=(x.norm(dim=-1), x.sum(-1).sqrt()))  # <- op
 
 
 class Model(nn.Module):

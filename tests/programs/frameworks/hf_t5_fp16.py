@@ -1,4 +1,5 @@
-# expect: stop event=nonfinite.forward module=encoder.block.1.layer.1 type=T5LayerFF step=2
+# expect: stop event=nonfinite.forward module=encoder.block.1.layer.1 type=T5LayerFF step=2 op=add
+#         op_code="hidden_states + self.dropout(forwarded_states)"
 #         file=modeling_t5.py code="hidden_states = self.layer[-1](hidden_states)"
 # needs: transformers
 """T5's encoder in float16: a residual sum in the second feed-forward layer exceeds 65504.

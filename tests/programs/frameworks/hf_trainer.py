@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=transformer.h.0.mlp.act type=SharpLog step=2
+# expect: stop event=nonfinite.forward module=transformer.h.0.mlp.act type=SharpLog step=2 op=log
 #         file=modeling_gpt2.py code="hidden_states = self.act(hidden_states)"
 # needs: transformers
 """transformers.Trainer on a tiny GPT-2; a callback sharpens the activation until it gives NaN."""
@@ -27,7 +27,7 @@ class SharpLog(nn.Module):
         self.sharpness = 1.0
 
     def forward(self, x):
-        return torch.log(1.0 + self.sharpness * x) / self.sharpness
+        return torch.log(1.0 + self.sharpness * x) / self.sharpness  # <- op
 
 
 class Sharpen(TrainerCallback):

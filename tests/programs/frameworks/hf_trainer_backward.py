@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=transformer.h.1.mlp.act type=SharpRoot step=2
+# expect: stop event=nonfinite.backward module=transformer.h.1.mlp.act type=SharpRoot step=2 op=mul
 #         file=accelerator.py code="loss.backward("
 # needs: transformers
 """transformers.Trainer: the forward and the loss of the third step are fine, its backward is not."""
@@ -26,7 +26,7 @@ class SharpRoot(nn.Module):
 
     def forward(self, x):
         inside = x.clamp(min=1e-3) if self.guarded else x
-        return torch.where(x > 0, torch.sqrt(inside), x)
+        return torch.where(x > 0, torch.sqrt(inside), x)  # <- op
 
 
 class Sharpen(TrainerCallback):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=vit.embeddings.patch_embeddings.projection
+# expect: stop event=nonfinite.forward module=vit.embeddings.patch_embeddings.projection op=exp
 #         type=SoftplusConv step=2 file=modeling_vit.py code="self.projection(pixel_values)"
 # needs: transformers
 """ViT with a hand-written softplus in its patch projection; one batch isn't divided by 255."""
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class SoftplusConv(nn.Conv2d):
     def forward(self, x):
-        return torch.log(1.0 + torch.exp(super().forward(x)))
+        return torch.log(1.0 + torch.exp(super().forward(x)))  # <- op
 
 
 config = ViTConfig(

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=blocks.7 type=RMSNorm step=2
+# expect: stop event=nonfinite.backward module=blocks.7 type=RMSNorm step=2 op=div
 """LoRA: everything but small adapters in the first block is frozen, and the NaN is made far above.
 
 No parameter between the fault and the adapter gets a gradient that could show it.
@@ -23,7 +23,7 @@ class Lora(nn.Module):
 
 class RMSNorm(nn.Module):
     def forward(self, x):
-        return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 1e-6)
+        return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 1e-6)  # <- op
 
 
 class Model(nn.Module):

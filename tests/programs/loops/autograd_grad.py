@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=2 type=Sqrt step=2
+# expect: stop event=nonfinite.backward module=2 type=Sqrt step=2 op=div
 """A meta-learner's inner step takes gradients by torch.autograd.grad and applies them by hand."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 model = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), Sqrt(), nn.Linear(8, 1))

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=norm type=Normalize step=2
+# expect: stop event=nonfinite.forward module=norm type=Normalize step=2 op=div
 """The NaN logits go on into nn.CrossEntropyLoss, a root of its own: it is no news there."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Normalize(nn.Module):
     def forward(self, x):
-        return x / x.norm(dim=-1, keepdim=True)
+        return x / x.norm(dim=-1, keepdim=True)  # <- op
 
 
 class Model(nn.Module):

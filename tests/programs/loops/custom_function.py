@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=act type=Act step=2
+# expect: stop event=nonfinite.backward module=act type=Act step=2 op=div
 """A torch.autograd.Function of the user's own: its backward divides by the output, which may be 0."""
 
 import torch
@@ -18,7 +18,7 @@ class Root(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         (y,) = ctx.saved_tensors
-        return gradient / (2.0 * y)
+        return gradient / (2.0 * y)  # <- op
 
 
 class Act(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Model step=2
+# expect: stop event=nonfinite.forward module= type=Model step=2 op=sqrt
 """A block is called through .forward(): no hook runs for it, so the root is the nearest owner.
 
 The NaN that the block makes first comes out of `head`.
@@ -17,7 +17,7 @@ class Block(nn.Module):
         self.linear = nn.Linear(4, 8)
 
     def forward(self, x):
-        return torch.sqrt(self.linear(x) + 2.0)
+        return torch.sqrt(self.linear(x) + 2.0)  # <- op
 
 
 class Model(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=block.log type=Log step=2
+# expect: stop event=nonfinite.forward module=block.log type=Log step=2 op=log
 """A block is called through .forward(); the layer in it that makes the NaN is called as usual."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Block(nn.Module):

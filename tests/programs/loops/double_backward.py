@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=net.2 type=Linear step=3
+# expect: stop event=nonfinite.backward module=net.2 type=Linear step=3 recorded=div
 """A gradient penalty with a hand-written norm: where the gradient is 0, its own gradient is NaN.
 
 The first backward (create_graph=True) is fine, the second makes the NaN. It comes to the parameters
@@ -29,7 +29,7 @@ for step in range(5):
             critic.net[0].weight.zero_()  # the critic no longer looks at its input
     x = torch.randn(8, 4, requires_grad=True)
     (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
-    loss = ((slope.pow(2).sum(-1).sqrt() - 1.0) ** 2).mean()
+    loss = ((slope.pow(2).sum(-1).sqrt() - 1.0) ** 2).mean()  # <- op
     optimizer.zero_grad()
     loss.backward()  # <- stop
     optimizer.step()

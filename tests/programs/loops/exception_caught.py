@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=blocks.1.log type=Log step=4
+# expect: stop event=nonfinite.forward module=blocks.1.log type=Log step=4 op=log
 """A forward raises three modules deep, the loop catches it and goes on; a NaN comes two steps on.
 
 The call that raised was step 2. Had it stayed on the stack of modules, `blocks.1` would seem to be
@@ -16,7 +16,7 @@ class Log(nn.Module):
     def forward(self, x):
         if x.shape[-1] != 8:
             raise ValueError("eight features, please")
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Block(nn.Module):

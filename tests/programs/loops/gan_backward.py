@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=norm type=Norm step=5
+# expect: stop event=nonfinite.backward module=norm type=Norm step=5 op=div
 """A GAN: the generator's step goes through the discriminator, whose backward makes the NaN.
 
 Two roots, two optimizers; the discriminator's own step of that iteration was fine.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Norm(nn.Module):
     def forward(self, x):
-        return x / x.pow(2).sum(-1, keepdim=True).sqrt().clamp(min=1e-6)
+        return x / x.pow(2).sum(-1, keepdim=True).sqrt().clamp(min=1e-6)  # <- op
 
 
 class Discriminator(nn.Module):

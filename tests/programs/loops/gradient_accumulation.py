@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=2 type=Sqrt step=5
+# expect: stop event=nonfinite.backward module=2 type=Sqrt step=5 op=div
 """Four micro-batches to a step: the second of the second step has a NaN gradient, which stays.
 
 The sum in .grad is NaN through the micro-batches after it as well; that is no news.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 model = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), Sqrt(), nn.Linear(8, 1))

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=log type=Log step=2
+# expect: stop event=nonfinite.forward module=log type=Log step=2 op=log
 """The user has hooks too: on inputs, outputs and gradients, one of which replaces the output."""
 
 import torch
@@ -11,7 +11,7 @@ seen = []
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Model(nn.Module):

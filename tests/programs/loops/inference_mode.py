@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=scorer.log type=Log step=2
+# expect: stop event=nonfinite.forward module=scorer.log type=Log step=2 op=log
 """A server's loop in torch.inference_mode, with a decorated function between it and the model."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Scorer(nn.Module):

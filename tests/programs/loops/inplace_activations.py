@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=5 type=Root step=2
+# expect: stop event=nonfinite.backward module=5 type=Root step=2 op=div
 """A network with activations in place: the layer before such an activation is not to blame."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Root(nn.Module):
     def forward(self, x):
-        return (x - x.detach().min()).sqrt()
+        return (x - x.detach().min()).sqrt()  # <- op
 
 
 model = nn.Sequential(

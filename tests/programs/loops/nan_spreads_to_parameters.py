@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=log type=Log step=2
+# expect: stop event=nonfinite.forward module=log type=Log step=2 op=log
 """Nobody looks at the NaN loss of step 2: backward and optimizer make all parameters NaN.
 
 From step 3 on `linear` is the first to have it, by its parameters. That follows from what was told.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Model(nn.Module):

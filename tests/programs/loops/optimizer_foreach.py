@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=2 type=Linear step=2
+# expect: stop event=nonfinite.update module=2 type=Linear step=2 op=_foreach_mul_
 """The foreach AdamW: one parameter of many is written bad, by a weight decay that is a typing error."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=0 type=Linear step=2
+# expect: stop event=nonfinite.update module=0 type=Linear step=2 op=_fused_adamw_
 """The fused AdamW: what its one kernel writes is seen after the step, here by a lr of inf."""
 
 import torch

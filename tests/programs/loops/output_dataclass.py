@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Model step=2
+# expect: stop event=nonfinite.forward module= type=Model step=2 op=nll_loss_forward
 """The model returns a plain dataclass of the user's, with the NaN loss in one of its fields."""
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Model(nn.Module):
 
     def forward(self, x, labels):
         logits = self.head(x)
-        return Output(logits, F.cross_entropy(logits, labels, ignore_index=-1))
+        return Output(logits, F.cross_entropy(logits, labels, ignore_index=-1))  # <- op
 
 
 model = Model()

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=tower type=Tower step=2
+# expect: stop event=nonfinite.forward module=tower type=Tower step=2 op=reciprocal
 """A layer returns a dict with a list in it; one tensor there is inf, and the parent ignores it."""
 
 import torch
@@ -15,7 +15,7 @@ class Tower(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        return {"hidden": h, "count": len(x), "stats": [h.mean(), 1.0 / x.amin()]}
+        return {"hidden": h, "count": len(x), "stats": [h.mean(), 1.0 / x.amin()]}  # <- op
 
 
 class Model(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=attend type=Attend step=2
+# expect: stop event=nonfinite.forward module=attend type=Attend step=2 op=div
 """A layer returns (output, (weights, None)) as attention layers do; only the inner part is NaN."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 class Attend(nn.Module):
     def forward(self, x, temperature):
         scores = x @ x.transpose(-1, -2)
-        entropy = scores / temperature - scores / temperature
+        entropy = scores / temperature - scores / temperature  # <- op
         return scores.softmax(-1) @ x, (entropy, None)
 
 

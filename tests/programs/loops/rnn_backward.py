@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=pool type=Pool step=2
+# expect: stop event=nonfinite.backward module=pool type=Pool step=2 op=div
 """An LSTM over a sequence, and a pooling behind it: a standard deviation that is 0 has no gradient."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 class Pool(nn.Module):
     def forward(self, x):
         mean = x.mean(1, keepdim=True)
-        return ((x - mean) ** 2).mean(1).sqrt()
+        return ((x - mean) ** 2).mean(1).sqrt()  # <- op
 
 
 class Net(nn.Module):

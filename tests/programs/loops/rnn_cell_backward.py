@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Cell step=14
+# expect: stop event=nonfinite.backward module= type=Cell step=14 recorded=div
 """A recurrent cell is the root, called once a time step; the loss looks at the last state only."""
 
 import torch
@@ -24,7 +24,7 @@ for step in range(5):
     for time in range(5):
         h = cell(torch.randn(2, 3), h)
     target = h.detach().clone() if step == 2 else torch.zeros(2, 5)
-    loss = ((h - target) ** 2).sum().sqrt()
+    loss = ((h - target) ** 2).sum().sqrt()  # <- op
     optimizer.zero_grad()
     loss.backward()  # <- stop
     optimizer.step()

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=root type=Sqrt step=2
+# expect: stop event=nonfinite.backward module=root type=Sqrt step=2 op=div
 """Encoder and head have optimizers of their own: the NaN that both write is one fault."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Sqrt(nn.Module):
     def forward(self, x):
-        return torch.sqrt(x)
+        return torch.sqrt(x)  # <- op
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=norm type=Normalize step=2
+# expect: stop event=nonfinite.forward module=norm type=Normalize step=2 op=div
 """One layer is called three times per forward; its second call of step 2 makes the NaN."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Normalize(nn.Module):
     def forward(self, x):
-        return x / x.norm(dim=-1, keepdim=True)
+        return x / x.norm(dim=-1, keepdim=True)  # <- op
 
 
 class Model(nn.Module):

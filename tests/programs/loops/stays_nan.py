@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module=log type=Log step=2
-# expect: stop event=nonfinite.forward module=log type=Log step=7
+# expect: stop event=nonfinite.forward module=log type=Log step=2 op=log
+# expect: stop event=nonfinite.forward module=log type=Log step=7 op=log
 """The same layer gives NaN in steps 2 to 4 and again in 7: a stop each time that it turns NaN."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Model(nn.Module):

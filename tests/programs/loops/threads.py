@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=log type=Log step=3
+# expect: stop event=nonfinite.forward module=log type=Log step=3 op=log
 """Two threads train a model each, in step with each other; only one of the models meets a NaN."""
 
 import threading
@@ -13,7 +13,7 @@ together = threading.Barrier(2)
 class Log(nn.Module):
     def forward(self, x):
         together.wait()  # both threads are inside a forward here
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Model(nn.Module):

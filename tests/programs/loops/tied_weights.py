@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=scale type=Scale step=2
+# expect: stop event=nonfinite.backward module=scale type=Scale step=2 op=div
 """An embedding shared with the output layer: one parameter, two uses, one gradient."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 
 class Scale(nn.Module):
     def forward(self, x):
-        return x * x.abs().mean(-1, keepdim=True).sqrt()
+        return x * x.abs().mean(-1, keepdim=True).sqrt()  # <- op
 
 
 class Tied(nn.Module):

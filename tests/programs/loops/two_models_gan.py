@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module=0.log type=Log step=5
-# expect: stop event=nonfinite.forward module=squash type=Squash step=4
+# expect: stop event=nonfinite.forward module=0.log type=Log step=5 op=log
+# expect: stop event=nonfinite.forward module=squash type=Squash step=4 op=pow
 """A generator and a discriminator: two roots, each with its own step count.
 
 The discriminator runs twice per iteration; its NaN is in its sixth call, in iteration 2. That of
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x + 8.0)
+        return torch.log(x + 8.0)  # <- op 1
 
 
 class Features(nn.Module):
@@ -29,7 +29,7 @@ class Features(nn.Module):
 
 class Squash(nn.Module):
     def forward(self, x, power):
-        return x**power
+        return x**power  # <- op 2
 
 
 class Generator(nn.Module):

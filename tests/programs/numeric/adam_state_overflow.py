@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=body type=Linear step=2
+# expect: stop event=nonfinite.update module=body type=Linear step=2 op=addcmul_
 """A gradient of 1e24 is finite, its square is not: Adam's running average is inf from then on.
 
 The update is x / inf = 0, so the parameters stay finite and the layer no longer learns.

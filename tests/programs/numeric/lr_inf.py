@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=0 type=Linear step=3
+# expect: stop event=nonfinite.update module=0 type=Linear step=3 op=mul_
 """An inverse square root schedule counts from 0 again after a restart: the learning rate is inf."""
 
 import torch

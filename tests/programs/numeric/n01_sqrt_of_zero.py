@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Siamese step=2
+# expect: stop event=nonfinite.backward module= type=Siamese step=2 op=div
 """N1: a hand-written distance has the gradient inf * 0 = NaN where both points are the same.
 
 The loss stays finite. The NaN gradient of step 2 goes into the encoder's parameters, and all that
@@ -20,7 +20,7 @@ class Siamese(nn.Module):
     def forward(self, left, right):
         left = self.encoder(left)
         right = self.encoder(right)
-        return ((left - right) ** 2).sum(-1).sqrt()
+        return ((left - right) ** 2).sum(-1).sqrt()  # <- op
 
 
 model = Siamese()

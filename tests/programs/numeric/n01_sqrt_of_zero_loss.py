@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=3
+# expect: stop event=nonfinite.backward module= type=Sequential step=3 recorded=div
 """N1: a loss function outside any module has the root of a squared error, which is 0 for a sample.
 
 The model copies a target exactly (both are 0), so the error of that sample is.
@@ -14,7 +14,7 @@ model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4, bias=False))
 
 
 def rmse(output, target):
-    return ((output - target) ** 2).sum(-1).sqrt().mean()
+    return ((output - target) ** 2).sum(-1).sqrt().mean()  # <- op
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=distance type=Distance step=2
+# expect: stop event=nonfinite.backward module=distance type=Distance step=2 op=div
 """N1: the hand-written distance is a module; two equal points make its gradient inf * 0 = NaN."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Distance(nn.Module):
     def forward(self, left, right):
-        return ((left - right) ** 2).sum(-1).sqrt()
+        return ((left - right) ** 2).sum(-1).sqrt()  # <- op
 
 
 class Siamese(nn.Module):

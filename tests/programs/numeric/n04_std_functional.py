@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Net step=3
+# expect: stop event=nonfinite.forward module= type=Net step=3 op=std
 """N4: the standard deviation of one element, inline; the NaN first comes out of the next layer."""
 
 import torch
@@ -17,7 +17,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = torch.relu(self.body(x))
-        h = (h - h.mean(0)) / (h.std(0) + 1e-5)
+        h = (h - h.mean(0)) / (h.std(0) + 1e-5)  # <- op
         return self.head(h)  # <- stop
 
 

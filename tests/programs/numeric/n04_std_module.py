@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module=norm type=Standardize step=3
-# expect: stop event=nonfinite.forward module=norm type=Standardize step=7
+# expect: stop event=nonfinite.forward module=norm type=Standardize step=3 op=std
+# expect: stop event=nonfinite.forward module=norm type=Standardize step=7 op=std
 """N4: the unbiased standard deviation of one element is 0/0; the last batch of an epoch has one.
 
 Two epochs, finite steps in between: two stops.
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 class Standardize(nn.Module):
     def forward(self, x):
-        return (x - x.mean(0)) / (x.std(0) + 1e-5)
+        return (x - x.mean(0)) / (x.std(0) + 1e-5)  # <- op
 
 
 class Net(nn.Module):

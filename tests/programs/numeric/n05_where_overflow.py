@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=act type=Softplus step=2
+# expect: stop event=nonfinite.backward module=act type=Softplus step=2 op=mul
 """N5: a hand-written softplus hides an overflow in the branch of `where` that is not taken.
 
 The forward is finite and the loss fine; the backward of step 2 makes inf * 0 = NaN, which the
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 class Softplus(nn.Module):
     def forward(self, x):
-        return torch.where(x > 20, x, torch.log1p(torch.exp(x)))
+        return torch.where(x > 20, x, torch.log1p(torch.exp(x)))  # <- op
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=mul
 """N5: the softplus with a hidden overflow is inline, between two layers of the root."""
 
 import torch
@@ -16,7 +16,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        h = torch.where(h > 20, h, torch.log1p(torch.exp(h)))
+        h = torch.where(h > 20, h, torch.log1p(torch.exp(h)))  # <- op
         return self.head(h)
 
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Linear step=2
+# expect: stop event=nonfinite.backward module= type=Linear step=2 recorded=mul
 """N5: a loss function with a hand-written softplus, on the logits of a model that is one layer."""
 
 import torch
@@ -11,7 +11,7 @@ model = nn.Linear(4, 3)
 
 
 def softplus(x):
-    return torch.where(x > 20, x, torch.log1p(torch.exp(x)))
+    return torch.where(x > 20, x, torch.log1p(torch.exp(x)))  # <- op
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)

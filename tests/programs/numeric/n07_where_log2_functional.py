@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=div
 """N7: the guarded log2 is inline; a channel that relu has cut off is exactly 0."""
 
 import torch
@@ -16,7 +16,7 @@ class Net(nn.Module):
 
     def forward(self, x, mask):
         h = torch.sigmoid(self.body(x)) * mask
-        h = torch.where(h > 0, torch.log2(h), torch.zeros_like(h))
+        h = torch.where(h > 0, torch.log2(h), torch.zeros_like(h))  # <- op
         return self.head(h)
 
 

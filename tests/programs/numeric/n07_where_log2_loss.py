@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=2
+# expect: stop event=nonfinite.backward module= type=Sequential step=2 recorded=mul
 """N7: an entropy regularizer outside any module guards p * log2(p) at p = 0 by where."""
 
 import torch
@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(di
 
 
 def entropy(p):
-    return -torch.where(p > 0, p * torch.log2(p), torch.zeros_like(p)).sum(-1).mean()
+    return -torch.where(p > 0, p * torch.log2(p), torch.zeros_like(p)).sum(-1).mean()  # <- op
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

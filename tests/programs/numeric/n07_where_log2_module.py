@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=gain type=SafeLog2 step=2
+# expect: stop event=nonfinite.backward module=gain type=SafeLog2 step=2 op=div
 """N7: where guards a log2 at 0, but the inactive branch has the gradient inf * 0 = NaN."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class SafeLog2(nn.Module):
     def forward(self, x):
-        return torch.where(x > 0, torch.log2(x), torch.zeros_like(x))
+        return torch.where(x > 0, torch.log2(x), torch.zeros_like(x))  # <- op
 
 
 class Net(nn.Module):

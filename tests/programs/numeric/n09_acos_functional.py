@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=rsqrt
 """N9: acos of a clamped cosine inline: inf * 0, in the gradient of the layer before it."""
 
 import torch
@@ -16,7 +16,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        angle = torch.acos(h.clamp(-1.0, 1.0))
+        angle = torch.acos(h.clamp(-1.0, 1.0))  # <- op
         return self.head(angle)
 
 

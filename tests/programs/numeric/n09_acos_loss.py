@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=3
+# expect: stop event=nonfinite.backward module= type=Sequential step=3 recorded=rsqrt
 """N9: a geodesic loss outside any module: where the rotation is exact its gradient is infinite."""
 
 import torch
@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1))
 
 
 def geodesic(cosine):
-    return torch.acos(cosine.clamp(-1.0, 1.0)).mean()
+    return torch.acos(cosine.clamp(-1.0, 1.0)).mean()  # <- op
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=angle type=Angle step=2
+# expect: stop event=nonfinite.backward module=angle type=Angle step=2 op=rsqrt
 """N9: the derivative of acos at exactly 1 is infinite; the clamp in front of it lets it through."""
 
 import torch
@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 class Angle(nn.Module):
     def forward(self, a, b):
         cosine = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
-        return torch.acos(cosine.clamp(-1.0, 1.0))
+        return torch.acos(cosine.clamp(-1.0, 1.0))  # <- op
 
 
 class Net(nn.Module):

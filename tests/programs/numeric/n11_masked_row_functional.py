@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=attn type=Attention step=2
+# expect: stop event=nonfinite.forward module=attn type=Attention step=2 op=_softmax
 """N11: hand-written attention with an inline softmax of a fully masked row.
 
 The first child whose output is NaN is the output projection.
@@ -21,7 +21,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         scores = q @ k.transpose(-1, -2) * x.shape[-1] ** -0.5
         scores = scores.masked_fill(~keep[:, None, :], float("-inf"))
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1)  # <- op
         return self.out(weights @ v)  # <- stop
 
 

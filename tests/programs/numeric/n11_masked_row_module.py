@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=attn.softmax type=Softmax step=2
+# expect: stop event=nonfinite.forward module=attn.softmax type=Softmax step=2 op=_softmax
 """N11: hand-written attention, nn.Softmax of a row that the mask fills with -inf.
 
 The -inf is deliberate and is an argument of the softmax; the NaN is born in the softmax.

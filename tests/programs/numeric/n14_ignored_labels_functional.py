@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Tagger step=2
+# expect: stop event=nonfinite.forward module= type=Tagger step=2 op=nll_loss_forward
 """N14: the model computes its own loss inline; a batch without any label makes it 0/0."""
 
 import torch
@@ -17,7 +17,7 @@ class Tagger(nn.Module):
 
     def forward(self, ids, labels):
         logits = self.head(self.embed(ids))
-        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)  # <- op
         return loss, logits
 
 

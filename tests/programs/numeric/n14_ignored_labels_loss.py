@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module= step=2
-# expect: stop event=nonfinite.forward module= step=5
+# expect: stop event=nonfinite.forward module= step=2 recorded=nll_loss_forward
+# expect: stop event=nonfinite.forward module= step=5 op=nll_loss_forward
 """N14: cross_entropy outside any module, of a batch without any label: 0/0 in the loss alone.
 
 Its gradients are finite (zero). No module has it, so the stop is where backward() starts from it.
@@ -19,7 +19,7 @@ for step in range(7):
     labels[::2] = -100
     if step in (2, 5):
         labels[:] = -100
-    loss = F.cross_entropy(model(x), labels, ignore_index=-100)
+    loss = F.cross_entropy(model(x), labels, ignore_index=-100)  # <- op
     print(step, loss.item())
     optimizer.zero_grad()
     loss.backward()  # <- stop

@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module= type=CrossEntropyLoss step=2
-# expect: stop event=nonfinite.forward module= type=CrossEntropyLoss step=5
+# expect: stop event=nonfinite.forward module= type=CrossEntropyLoss step=2 op=nll_loss_forward
+# expect: stop event=nonfinite.forward module= type=CrossEntropyLoss step=5 op=nll_loss_forward
 """N14: the mean over no label at all is 0/0. The criterion is a root module of its own.
 
 Its gradients are finite (zero), so training goes on and the same happens again later.

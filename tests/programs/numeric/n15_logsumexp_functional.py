@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Classifier step=2
+# expect: stop event=nonfinite.forward module= type=Classifier step=2 op=logsumexp
 """N15: logsumexp over no allowed label, inline: +inf in the log-likelihood that is returned."""
 
 import torch
@@ -15,7 +15,7 @@ class Classifier(nn.Module):
 
     def forward(self, x, allowed, gold):
         scores = self.score(x)
-        total = torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)
+        total = torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)  # <- op
         return scores.gather(-1, gold[:, None]).squeeze(-1) - total
 
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=2
+# expect: stop event=nonfinite.forward module= step=2 recorded=logsumexp
 """N15: logsumexp over no allowed label in a loss function: -inf, and NaN gradients behind it."""
 
 import torch
@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
 
 
 def likelihood(scores, allowed, gold):
-    total = torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)
+    total = torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)  # <- op
     return (total - scores.gather(-1, gold[:, None]).squeeze(-1)).mean()
 
 

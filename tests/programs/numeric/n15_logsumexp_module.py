@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=partition type=AllowedLogSumExp step=2
+# expect: stop event=nonfinite.forward module=partition type=AllowedLogSumExp step=2 op=logsumexp
 """N15: logsumexp over the allowed labels of a sample that allows none is -inf.
 
 Every argument of `partition` is finite, its output is not. The backward would make NaN of it.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class AllowedLogSumExp(nn.Module):
     def forward(self, scores, allowed):
-        return torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)
+        return torch.logsumexp(scores.masked_fill(~allowed, float("-inf")), dim=-1)  # <- op
 
 
 class Classifier(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Policy step=3
+# expect: stop event=nonfinite.forward module= type=Policy step=3 op=log
 """N18: p * log p at p = 0, inline; only the second part of the model's output is NaN."""
 
 import torch
@@ -15,7 +15,7 @@ class Policy(nn.Module):
 
     def forward(self, obs, temperature):
         probs = torch.softmax(self.net(obs) / temperature, dim=-1)
-        entropy = -(probs * probs.log()).sum(-1)
+        entropy = -(probs * probs.log()).sum(-1)  # <- op
         return probs, entropy
 
 

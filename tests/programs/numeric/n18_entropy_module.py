@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=entropy type=Entropy step=3
+# expect: stop event=nonfinite.forward module=entropy type=Entropy step=3 op=log
 """N18: p * log p is 0 * -inf = NaN once a probability underflows to 0."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Entropy(nn.Module):
     def forward(self, probs):
-        return -(probs * probs.log()).sum(-1)
+        return -(probs * probs.log()).sum(-1)  # <- op
 
 
 class Policy(nn.Module):

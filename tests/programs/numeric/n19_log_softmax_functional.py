@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Model step=2
+# expect: stop event=nonfinite.forward module= type=Model step=2 op=log
 """N19: the log of an underflowed softmax, inline: -inf in the log-probabilities returned."""
 
 import torch
@@ -14,7 +14,7 @@ class Model(nn.Module):
         self.net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
 
     def forward(self, x):
-        return torch.log(torch.softmax(self.net(x), dim=-1))
+        return torch.log(torch.softmax(self.net(x), dim=-1))  # <- op
 
 
 model = Model()

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=3
+# expect: stop event=nonfinite.forward module= step=3 recorded=log
 """N19: a loss function takes the log of a softmax that underflowed: an infinite loss."""
 
 import torch
@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
 def cross_entropy(logits, label):
-    return -torch.log(torch.softmax(logits, -1)).gather(-1, label[:, None]).mean()
+    return -torch.log(torch.softmax(logits, -1)).gather(-1, label[:, None]).mean()  # <- op
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=net.4 type=Log step=2
+# expect: stop event=nonfinite.forward module=net.4 type=Log step=2 op=log
 """N19: the log of a softmax that underflowed is -inf: no mask, though it looks like one.
 
 `Log` is called by nn.Sequential, which is torch's code: the line is the one that calls `net`.
@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 class Log(nn.Module):
     def forward(self, x):
-        return torch.log(x)
+        return torch.log(x)  # <- op
 
 
 class Model(nn.Module):

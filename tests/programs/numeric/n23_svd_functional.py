@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=div
 """N23: the singular value decomposition is inline, behind a layer of the root."""
 
 import torch
@@ -15,7 +15,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        u, s, v = torch.linalg.svd(h, full_matrices=False)
+        u, s, v = torch.linalg.svd(h, full_matrices=False)  # <- op
         return u @ v
 
 

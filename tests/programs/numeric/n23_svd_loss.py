@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 recorded=div
 """N23: a loss function outside any module decomposes what the model returned."""
 
 import torch
@@ -9,7 +9,7 @@ torch.set_num_threads(1)
 
 
 def orthogonal(h):
-    u, s, v = torch.linalg.svd(h, full_matrices=False)
+    u, s, v = torch.linalg.svd(h, full_matrices=False)  # <- op
     return u @ v
 
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=whiten type=Whiten step=2
+# expect: stop event=nonfinite.backward module=whiten type=Whiten step=2 op=div
 """N23: the gradient of the singular vectors of a matrix with equal singular values is x / 0."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Whiten(nn.Module):
     def forward(self, x):
-        u, s, v = torch.linalg.svd(x, full_matrices=False)
+        u, s, v = torch.linalg.svd(x, full_matrices=False)  # <- op
         return u @ v
 
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=blocks.1 type=Block step=2
+# expect: stop event=nonfinite.forward module=blocks.1 type=Block step=2 op=add
 """N25: the residual sum that exceeds 65504 in float16 is inline and is what the block returns."""
 
 import torch
@@ -16,7 +16,7 @@ class Block(nn.Module):
         self.down.weight.data = 0.6 * torch.eye(width)
 
     def forward(self, x):
-        return x + self.down(torch.relu(self.up(x)))
+        return x + self.down(torch.relu(self.up(x)))  # <- op
 
 
 class Model(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=blocks.1.add type=Add step=2
+# expect: stop event=nonfinite.forward module=blocks.1.add type=Add step=2 op=add
 """N25: a residual sum exceeds 65504 in float16; the layer norm behind it only spreads NaN."""
 
 import torch
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 class Add(nn.Module):
     def forward(self, x, y):
-        return x + y
+        return x + y  # <- op
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Retriever step=2
+# expect: stop event=nonfinite.forward module= type=Retriever step=2 op=mm
 """N26: a float16 matrix product overflows inline; inf - inf is NaN in the layer that takes it."""
 
 import torch
@@ -16,7 +16,7 @@ class Retriever(nn.Module):
         self.head = nn.Linear(12, 4)
 
     def forward(self, x):
-        scores = self.encode(x) @ self.keys.T
+        scores = self.encode(x) @ self.keys.T  # <- op
         scores = scores - scores.amax(-1, keepdim=True)
         return self.head(scores.softmax(-1))  # <- stop
 

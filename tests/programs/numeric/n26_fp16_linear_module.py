@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=ff.2 type=Linear step=2
+# expect: stop event=nonfinite.forward module=ff.2 type=Linear step=2 op=addmm
 """N26: an nn.Linear overflows float16; subtracting the maximum makes NaN of the inf afterwards."""
 
 import torch

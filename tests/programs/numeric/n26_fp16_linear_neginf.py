@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=ff.2 type=Linear step=2
+# expect: stop event=nonfinite.forward module=ff.2 type=Linear step=2 op=addmm
 """N26: an nn.Linear overflows float16 to -inf only: not a mask, though it looks like one."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=body type=Linear step=0
+# expect: stop event=nonfinite.update module=body type=Linear step=0 op=addcdiv_
 """N29: Adam's eps = 1e-8 is 0 in float16, so a zero gradient updates its weight by 0/0 = NaN.
 
 The first feature is always 0: so is the gradient of its column of weights.

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=
+# expect: stop event=nonfinite.update module= op=addcdiv_
 """N29: Adam's eps is 0 in float16, for parameters that belong to no module at all."""
 
 import torch

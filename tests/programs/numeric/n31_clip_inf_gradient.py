@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=gain type=SqrtGain step=2
+# expect: stop event=nonfinite.backward module=gain type=SqrtGain step=2 op=div
 """N31: one infinite gradient makes clip_grad_norm_ write NaN into it and 0 into all others.
 
 The square root of `scale` has the gradient inf at 0, which the third step reaches: that is the stop,
@@ -18,7 +18,7 @@ class SqrtGain(nn.Module):
         self.scale = nn.Parameter(torch.ones(4))
 
     def forward(self, x):
-        return x * self.scale.sqrt()
+        return x * self.scale.sqrt()  # <- op
 
 
 class Net(nn.Module):

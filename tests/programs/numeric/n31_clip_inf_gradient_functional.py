@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=div
 """N31: the infinite gradient is that of a parameter of the root, used inline in its forward."""
 
 import torch
@@ -17,7 +17,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        h = h * self.scale.sqrt()
+        h = h * self.scale.sqrt()  # <- op
         return self.head(h)
 
 

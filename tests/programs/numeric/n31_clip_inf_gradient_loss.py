@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= step=2
+# expect: stop event=nonfinite.backward module= step=2 recorded=div
 """N31: the parameter with the infinite gradient is the loss's own: the weight of one of its terms."""
 
 import torch
@@ -15,7 +15,7 @@ for step in range(4):
         with torch.no_grad():
             weights[1] = 0.0  # the user switches a term off
     terms = model(torch.randn(16, 3)).pow(2).mean(0)
-    loss = (terms * weights.sqrt()).sum()
+    loss = (terms * weights.sqrt()).sum()  # <- op
     optimizer.zero_grad()
     loss.backward()  # <- stop
     norm = torch.nn.utils.clip_grad_norm_([*model.parameters(), weights], 1.0)

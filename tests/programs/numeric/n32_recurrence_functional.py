@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= type=Recurrent step=3
+# expect: stop event=nonfinite.forward module= type=Recurrent step=3 op=mm
 """N32: the exploding recurrence written inline; the layer behind it is the first to show it."""
 
 import torch
@@ -19,7 +19,7 @@ class Recurrent(nn.Module):
         inputs = self.input(x)
         h = torch.zeros_like(inputs[0])
         for t in range(len(inputs)):
-            h = inputs[t] + h @ self.recurrent
+            h = inputs[t] + h @ self.recurrent  # <- op
         return self.head(h)  # <- stop
 
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=cell type=Cell step=3
+# expect: stop event=nonfinite.forward module=cell type=Cell step=3 op=add
 """N32: a recurrence with a gain above 1 overflows to inf, then to inf - inf = NaN.
 
 The sequences get longer from step to step; only the last is long enough.
@@ -18,7 +18,7 @@ class Cell(nn.Module):
         self.recurrent = nn.Parameter(1.5 * torch.randn(width, width) / width**0.5)
 
     def forward(self, x, h):
-        return self.input(x) + h @ self.recurrent
+        return self.input(x) + h @ self.recurrent  # <- op
 
 
 class Recurrent(nn.Module):

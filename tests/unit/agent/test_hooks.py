@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import pickle
@@ -136,6 +137,7 @@ def test_our_hooks_do_not_count_as_global_hooks_of_the_program() -> None:
 
 
 def test_a_module_compiled_while_armed_is_watched_only_while_armed() -> None:
+    torch.compiler.reset()  # else it may have compiled `forward` too often to do so again
     module = Does(nan)
     agent = Armed()
     agent.arm(rule("nonfinite()"))
@@ -390,6 +392,92 @@ def test_disarmed_in_the_middle_of_a_forward_it_ends_as_without_us() -> None:
     finally:
         agent.remove()
     assert not agent.faults
+
+
+# Where only roots are heard of -------------------------------------------------------------------
+
+
+class ListensToRoots:
+    """Hears of no inner module."""
+
+    def __init__(self) -> None:
+        self.roots: list[nn.Module] = []
+
+    def on_root(self, call: Call) -> None:
+        self.roots.append(call.module)
+
+
+def again(self: Any, x: Any) -> Any:
+    """Calls itself, and its child before and after that."""
+    return self.child(self(x - 1)) if self.child(x).sum() > 0 else x
+
+
+def fails_below_zero(self: Any, x: Any) -> Any:
+    if self.child(x).sum() < 0:
+        raise KeyboardInterrupt
+    return x
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        lambda child, root: (root, child, root, root),
+        lambda child, root: (child, root, child, child),
+    ],
+    ids=["the root first", "the child first"],
+)
+@pytest.mark.parametrize("act", [passing, again, fails_below_zero])
+def test_the_same_roots_are_told_and_counted_as_where_all_are_heard_of(
+    act: Any, calls: Any
+) -> None:
+    found: list[Any] = []
+    for listener in (Listens(), ListensToRoots()):
+        child = nn.Sequential(nn.Identity())
+        root = Does(act, child)
+        with armed() as agent:
+            agent.hooks.listen([listener])
+            for module in calls(child, root):
+                for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+                    with contextlib.suppress(KeyboardInterrupt):
+                        module(x)
+            assert agent.hooks.running() == []
+            found.append(([item is root for item in listener.roots], agent.names.newest_step()))
+    assert found[0] == found[1]
+
+
+def test_inner_calls_are_not_kept() -> None:
+    depths: list[int] = []
+
+    def noting(self: Any, x: Any) -> Any:
+        depths.append(len(agent.hooks.running()))
+        return x
+
+    root = Does(passing, Does(noting))
+    with armed() as agent:
+        agent.hooks.listen([ListensToRoots()])
+        for _ in range(3):
+            root(torch.ones(1))
+        assert depths == [2, 1, 1]  # the first tells that it is one
+        agent.hooks.listen([Listens()])
+        root(torch.ones(1))
+    assert depths[3:] == [2]
+
+
+def test_hearing_of_inner_calls_may_begin_and_end_inside_a_root() -> None:
+    listener = Listens()
+    heard: list[Any] = []
+
+    def switches(self: Any, x: Any) -> Any:
+        agent.hooks.listen([heard.pop()])
+        return self.child(x)
+
+    root = Does(switches, Does(passing, nn.Identity()))
+    with armed() as agent:
+        for heard[:] in ([ListensToRoots()], [listener], [ListensToRoots()], [listener]):
+            root(torch.ones(1))
+    inner: Any = root.child
+    assert listener.exits[:2] == [(inner.child, [root, inner]), (inner, [root])]
+    assert listener.roots == [root]  # it was still listening when the third call began
 
 
 # Faults of ours ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from ..modules import Names
 from .base import Watch
 from .entropy import Entropy, EntropyShift
 from .grad_norm import GradNorm
+from .no_grad import NoGrad
 from .nonfinite import Nonfinite
 from .nonfinite_backward import NonfiniteBackward
 from .nonfinite_update import NonfiniteUpdate
@@ -48,4 +49,5 @@ def all_watches(
         Score(judge),
         Entropy(names, judge),
         EntropyShift(names, judge),
+        NoGrad(names, judge),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...wire import TensorSummary
 from ..modules import Call, Names
+from ..ops.suspect import Suspect
 from ..rules import Rule
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Event:
     but for a value made inline in `module.forward` it is the child that received it, so that the
     stop is in that forward; None stops at the program's own line nearest to the hook. `headline`
     is followed by the module. `sentences` is the diagnosis, most important first. `values` are live
-    objects for the debugger's "Tensor event" scope.
+    objects for the debugger's "Tensor event" scope. `suspect` is what to run again to find the
+    operation that made the value; None where that can't be.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Event:
     value: float | int | None = None
     tensor: TensorSummary | None = None
     values: dict[str, Any] = field(default_factory=dict[str, Any])
+    suspect: Suspect | None = None
 
 
 #: Called when rules fire: suspends the thread until the user resumes. False if nothing was shown,
@@ -99,6 +102,9 @@ class Watch:
 
     def on_exit(self, call: Call, outer: list[Call], output: Any) -> None:
         """A module returned; `outer` are the calls around it, outermost first."""
+
+    def on_root_exit(self, call: Call, output: Any) -> None:
+        """The call of a root returned; all have heard of it by `on_exit`."""
 
     # From `gradients`: backward passes
 
@@ -131,6 +137,10 @@ class Watch:
 
     def on_after_update(self, optimizer: Any) -> None:
         """`optimizer.step()` has changed the parameters."""
+
+    def is_risky(self, optimizer: Any) -> bool:
+        """Whether the step that it is about to make should be recorded, operation by operation."""
+        return False
 
     # From `taps`: what adapters say
 

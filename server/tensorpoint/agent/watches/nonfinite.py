@@ -26,6 +26,7 @@ from .. import explain
 from ..judge import Judge
 from ..masks import is_mask, is_masked_output
 from ..modules import Call, Names, keywords_of
+from ..ops.suspect import ForwardSuspect, Suspect
 from ..rules import Rule
 from ..slots import Slots
 from ..tensors import QuickLook, has_nonfinite, quick_look, remember, same, summarise, tensors_in
@@ -99,11 +100,33 @@ class Nonfinite(Watch):
     # The forward pass --------------------------------------------------------------------------
 
     def on_exit(self, call: Call, outer: list[Call], output: object) -> None:
-        """Look at a module's output, and on suspicion for the call that made it."""
-        known = bool(outer) and type(call.module) in self._keepers and _got_known(call, outer[-1])
-        seen = self._look(output, call.checked, known)
-        bad = False
-        if seen is None and not self._defer(call, output):
+        """Look at a module's output, and on suspicion for the call that made it.
+
+        It runs for each module: in the usual case it is two Python frames, with that of the look.
+        """
+        known, look = False, self._look
+        if outer and type(call.module) in self._keepers:
+            # What it received is what the call before it returned, found finite.
+            seen = outer[-1].checked
+            known = (
+                seen is not None
+                and bool(call.args)
+                and seen[0]() is call.args[0]
+                and seen[1] == call.version
+                and "forward" not in call.module.__dict__
+            )
+        is_finite = bad = False
+        if type(output) is tuple:  # `attention(x)` returns its output and None, or the weights
+            seen = None
+            for item in output:
+                if item is not None and look(item, call.checked) is None:
+                    break
+            else:
+                is_finite = True
+        else:
+            seen = look(output, call.checked, known)
+            is_finite = seen is not None
+        if not is_finite and not self._defer(call, output):
             bad = self._look_closer(call, outer, output)
             seen = None if bad else remember(output)
         if not outer:
@@ -174,10 +197,6 @@ class Nonfinite(Watch):
     def _holds_nonfinite(self, call: Call, output: object) -> bool:
         # A container returns what its last child did: that was looked at already.
         look, seen = self._look, call.checked
-        if type(output) is tuple and all(
-            item is None or look(item, seen) is not None for item in output
-        ):
-            return False
         return any(
             look(tensor, seen) is None and not same(tensor, seen) and has_nonfinite(tensor)
             for _, tensor in tensors_in(output, "output")
@@ -254,6 +273,12 @@ class Nonfinite(Watch):
             value=summary.nan + summary.posinf + summary.neginf,
             tensor=summary,
             values=values,
+            suspect=ForwardSuspect(
+                value=(entered.args, keywords_of(entered)) if inline else output,
+                call=producer,
+                outer=tuple(around[:0:-1]),
+                receiver=entered.module if inline else None,
+            ),
         )
         self._tell(rules, producer, around, "forward", "forward", event)
 
@@ -306,6 +331,7 @@ class Nonfinite(Watch):
             value=summary.nan + summary.posinf + summary.neginf,
             tensor=summary,
             values={"loss": loss},
+            suspect=Suspect(loss, explain.NO_FORWARD),
         )
         looking = [rule for rule in self._rules if rule.looks_at("")]
         self._judge.measured(
@@ -389,18 +415,6 @@ class Nonfinite(Watch):
         for _, summary in _nonfinite_arguments(call):
             if _only_neginf(summary):
                 yield summary
-
-
-def _got_known(call: Call, outer: Call) -> bool:
-    """Whether what the call received is what the call before it returned, found finite."""
-    seen = outer.checked
-    return (
-        seen is not None
-        and len(call.args) > 0
-        and seen[0]() is call.args[0]
-        and seen[1] == call.version
-        and "forward" not in call.module.__dict__
-    )
 
 
 def _nonfinite(value: object, name: str) -> Iterator[tuple[torch.Tensor, TensorSummary]]:

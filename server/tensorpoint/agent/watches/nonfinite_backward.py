@@ -19,12 +19,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import explain
 from ..flows import Flow, Maker, Pass, Passes
 from ..judge import Judge
 from ..modules import Call, Names
+from ..ops.suspect import BackwardSuspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, summarise, tensors_in, unseen
 from .base import LOSS, Event, Watch, gradient_part, mark_as_told, was_told_before_backward
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _SIBLINGS = 4
 #: Tensors of one output that are followed.
 _MAX_OUTPUTS = 4
+#: The longest tuple that is looked at for whether it holds nothing nested.
+_FEW = 16
 #: The part that stands for gradients of no parameter.
 _ELSEWHERE = "gradients"
 
@@ -61,6 +65,11 @@ class NonfiniteBackward(Watch):
         self._rules = tuple(rules)
         if not rules:
             self._passes.forget()
+        torch = sys.modules["torch"]
+        self._plain: Any = torch.Tensor
+        self._flat = {torch.Tensor, type(None)}
+        self._function_modes = torch._C._len_torch_function_stack
+        self._transform = torch._C._functorch.maybe_current_level
 
     # The forward pass: a hook on each output's node ----------------------------------------------
 
@@ -69,20 +78,22 @@ class NonfiniteBackward(Watch):
 
         It runs for each module, so it is one Python frame.
         """
-        torch = sys.modules["torch"]
-        if torch._C._len_torch_function_stack() and not hidden:  # the program's, which sees us
+        if self._function_modes() and not hidden:  # the program's, which sees us
             return unseen(self.on_exit)(call, outer, output, hidden=True)
-        if torch._C._functorch.maybe_current_level() is not None:
+        if self._transform() is not None:
             return None
-        plain, args = torch.Tensor, call.args
-        outputs = (output,)
-        if type(output) is not plain:
-            outputs = [item for _, item in tensors_in(output, "") if item.requires_grad]
+        plain, args = self._plain, call.args
+        if type(output) is plain:
+            outputs = (output,)
+        elif type(output) is tuple and len(output) <= _FEW and {*map(type, output)} <= self._flat:
+            outputs = output  # tensors and None: what an attention returns
+        else:
+            outputs = [item for _, item in tensors_in(output, "")]
         around = outer[-1] if outer else self._thread
         module, inside = weakref.ref(call.module), weakref.ref(outer[-1].module) if outer else None
         flows: list[Flow] = []
-        for item in outputs[:_MAX_OUTPUTS]:
-            node = item.grad_fn
+        for item in outputs:
+            node = getattr(item, "grad_fn", None)
             if node is None:
                 continue
             version = item._version
@@ -93,9 +104,13 @@ class NonfiniteBackward(Watch):
             else:
                 if args and args[0] is item and call.version == version:
                     continue  # it returns what it got: Identity, Dropout in evaluation
-                flow = Flow(module, inside, weakref.ref(item), version)
+                flow = Flow()
+                flow.maker = flow.module = module
+                flow.inside, flow.output, flow.version = inside, weakref.ref(item), version
                 node.register_prehook(partial(self._passes.came_by, flow, item.output_nr))
             flows.append(flow)
+            if len(flows) == _MAX_OUTPUTS:
+                break
         if not flows:
             return None
         received: list[Flow] = []
@@ -116,12 +131,13 @@ class NonfiniteBackward(Watch):
                 current = value._version
                 if node is None or version != current:
                     continue
-                made = Flow(None, inside, weakref.ref(value), current)
+                made = Flow()
+                made.inside, made.output, made.version = inside, weakref.ref(value), current
                 node.register_prehook(partial(self._passes.came_by, made, value.output_nr))
             if made.maker is None:
                 received.append(made)
             for flow in flows:
-                made.receivers.append((module, flow))
+                made.receivers += ((module, flow),)
         around.flow = (*flows, *received, *around.flow)[:_SIBLINGS]
         return None
 
@@ -137,7 +153,8 @@ class NonfiniteBackward(Watch):
         self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
     ) -> None:
         """Look at the gradient's norm, and on suspicion for where it was made."""
-        running = self._passes.current()
+        passes = self._passes
+        running = passes.running.get(get_ident(), passes.newest)  # `current`, in this frame
         if running is None:
             return
         gradient: Any = parameter.grad
@@ -216,7 +233,7 @@ class NonfiniteBackward(Watch):
             if rule.id not in running.told and place not in rule.true_at
         ]
         if news and not running.is_spoilt:
-            self._report(running, news, owner, name, gradient)
+            self._report(running, news, owner, name, parameter, gradient)
         for rule in self._rules:
             if running.is_spoilt:
                 told = was_told_before_backward(rule)
@@ -234,6 +251,7 @@ class NonfiniteBackward(Watch):
         rules: Sequence[Rule],
         owner: Module | None,
         name: str,
+        parameter: torch.Tensor | None,
         gradient: torch.Tensor,
     ) -> None:
         module, where, how = self._origin(running, owner)
@@ -255,6 +273,7 @@ class NonfiniteBackward(Watch):
                 value=summary.nan + summary.posinf + summary.neginf,
                 tensor=summary,
                 values={"gradient": gradient, "owner": owner},
+                suspect=BackwardSuspect(gradient, parameter=parameter),
             )
 
         self._judge.measured(

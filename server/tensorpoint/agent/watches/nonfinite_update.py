@@ -20,9 +20,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import explain
-from ..bounded import Bounded
+from ..bounded import Bounded, is_ordinary
 from ..judge import Judge
 from ..modules import Names
+from ..ops.suspect import Suspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, norms_of, summarise
 from .base import (
@@ -123,6 +124,22 @@ class NonfiniteUpdate(Watch):
                     from_gradients=True,
                 )
                 return
+
+    def is_risky(self, optimizer: Any) -> bool:
+        """Whether the step that it is about to make may turn finite numbers into others.
+
+        Then each of its operations is recorded, to name the one that does.
+        """
+        half = sys.modules["torch"].float16
+        return bool(self._rules) and (
+            bool(self._large)
+            or not all(map(is_ordinary, optimizer.param_groups))
+            or any(
+                item.dtype is half
+                for group in optimizer.param_groups
+                for item in group["params"][:1]
+            )
+        )
 
     # The step ------------------------------------------------------------------------------------
 
@@ -278,6 +295,7 @@ class NonfiniteUpdate(Watch):
                 value=summary.nan + summary.posinf + summary.neginf,
                 tensor=summary,
                 values=values,
+                suspect=Suspect(bad[0], explain.NOT_RECORDED),
             )
 
         self._judge.measured(

@@ -1,0 +1,90 @@
+"""Which frame of the program is behind what we see in a hook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from . import debugger
+from .modules import frame_of_call
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CALL_NAMES = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "inner"})
+#: Library files below the program's first frame.
+_THREAD_STARTERS = frozenset(
+    {threading.__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py")}
+)
+
+
+def calling_frame(module: Module | None) -> FrameType | None:
+    """The frame outside torch that called `module`, searched from the hook we run in.
+
+    Without a module: the nearest one, such as that of the line with `backward()`.
+    """
+    here = _outside_of_taps(
+        sys._getframe(1)
+    )  # not this one: a frame that holds itself would keep all it sees
+    start = None if module is None else frame_of_call(module, here)
+    outside = [frame for frame in outwards(start or here) if not is_internal(frame)]
+    for frame in outside:
+        if module is None or not _passes_on(frame, module):
+            return frame
+    return outside[-1] if outside else _frame_behind_autograd()
+
+
+def _outside_of_taps(frame: FrameType) -> FrameType:
+    """The call of the tapped function, where an adapter told of it; else the same frame.
+
+    Between our own frames and that call there are only the adapter's.
+    """
+    told = False
+    for outer in outwards(frame):
+        code = outer.f_code
+        ours = code.co_filename.startswith(AGENT_FOLDER)
+        told = told or (ours and code.co_filename.endswith("taps.py"))
+        if not ours and not told:
+            return frame
+        if ours and code.co_name == "replacement":
+            return outer
+    return frame
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_internal(frame: FrameType) -> bool:
+    """Whether it runs torch's code, ours or the debugger's."""
+    name = frame.f_code.co_filename
+    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    inside = (torch_folder, AGENT_FOLDER, debugger.folder(), "<frozen ", "<eval_with_key>")
+    return name.startswith(inside) or name in _THREAD_STARTERS
+
+
+def _passes_on(frame: FrameType, module: Module) -> bool:
+    return frame.f_code.co_name in _CALL_NAMES and frame.f_locals.get("self") is module
+
+
+def _frame_behind_autograd() -> FrameType | None:
+    """The frame of a thread that waits in `backward()`, for a hook on one of autograd's threads.
+
+    Those threads are started by C++ and have no Python frames of the program.
+    """
+    for ident, top in sys._current_frames().items():
+        if ident == threading.get_ident():
+            continue
+        frames = list(outwards(top))
+        if any(frame.f_code.co_name == "_engine_run_backward" for frame in frames):
+            debugger.enable_tracing()
+            return next((frame for frame in frames if not is_internal(frame)), None)
+    return None

@@ -1,0 +1,125 @@
+"""Torch's operations as they come through its dispatcher: their arguments, and what they write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..tensors import unseen, values_of
+
+#: They write their running statistics without saying so in their schema.
+_BATCH_NORMS = frozenset({"cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm"})
+_STATISTICS = frozenset({"running_mean", "running_var"})
+#: Where a tensor's numbers are: two tensors with the same key are the same numbers.
+Key = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass
+class Arguments:
+    """The arguments of one call by their names in the schema."""
+
+    by_name: dict[str, Any]
+    written: tuple[str, ...]
+    tensors: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+
+
+def dispatch_mode(run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """A `TorchDispatchMode` that hands each operation to `run`; inside it no mode is active."""
+    base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
+
+    class Mode(base):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            return run(func, args, kwargs or {})
+
+    return Mode()
+
+
+def named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    by_name: dict[str, Any] = {}
+    written: list[str] = []
+    for position, argument in enumerate(func._schema.arguments):
+        if position < len(args):
+            by_name[argument.name] = args[position]
+        elif argument.name in kwargs:
+            by_name[argument.name] = kwargs[argument.name]
+        else:
+            continue
+        silent = argument.name in _STATISTICS and func.overloadpacket.__name__ in _BATCH_NORMS
+        if silent or (argument.alias_info is not None and argument.alias_info.is_write):
+            written.append(argument.name)
+    tensors = [(name, item) for name, value in by_name.items() for item in tensors_of(value)]
+    return Arguments(by_name, tuple(written), tensors)
+
+
+@unseen
+def before(arguments: Arguments) -> Arguments:
+    """The arguments with copies of those that will be written into."""
+    if not arguments.written:
+        return arguments
+    by_name = dict(arguments.by_name)
+    for name in arguments.written:
+        value = by_name[name]
+        copies = [tensor.clone() for tensor in tensors_of(value)]
+        by_name[name] = copies if isinstance(value, (list, tuple)) else next(iter(copies), value)
+    return Arguments(by_name, arguments.written, arguments.tensors)
+
+
+def outputs_of(result: Any, arguments: Arguments) -> list[Any]:
+    """What an operation made or wrote into."""
+    outputs = list(tensors_of(result))
+    for name in arguments.written:
+        outputs += [
+            tensor
+            for tensor in tensors_of(arguments.by_name[name])
+            if all(tensor is not known for known in outputs)
+        ]
+    return outputs
+
+
+def tensors_of(value: Any) -> Iterator[Any]:
+    if isinstance(value, sys.modules["torch"].Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def numbers_of(tensor: Any) -> Any:
+    """Its numbers, or None for what has none to look at."""
+    values = values_of(tensor)
+    return None if values is None or values.numel() == 0 else values
+
+
+def has_nan(tensor: Any) -> bool:
+    return bool(sys.modules["torch"].isnan(numbers_of(tensor)).any())
+
+
+def key_of(values: Any) -> Key:
+    return (
+        values.untyped_storage()._cdata,
+        values.storage_offset(),
+        tuple(values.shape),
+        tuple(values.stride()),
+    )
+
+
+def storage_of(tensor: Any) -> int:
+    """Of tensors without memory of their own (sparse) the object itself."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return id(tensor)
+
+
+def is_same(tensor: Any, value: Any) -> bool:
+    """Whether both are the same numbers in memory: the dispatcher may make another object."""
+    if tensor is value:
+        return True
+    if not isinstance(value, sys.modules["torch"].Tensor) or tensor.dtype != value.dtype:
+        return False
+    mine, other = values_of(tensor), values_of(value)
+    return mine is not None and other is not None and key_of(mine) == key_of(other)

@@ -1,0 +1,210 @@
+"""From a watch's suspicion to the operation, in the words of a stop."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ...wire import Operand, OperationReport, PassedBy, Precision
+from .. import causes, explain
+from ..modules import Names
+from ..tensors import unseen, values_of
+from .cause import Cause
+from .made import Made
+from .operation import Operation
+from .precise import Precise
+from .recorder import NotReplayable
+from .replay import Found, Replayer, bad_in
+from .state import Entries
+from .suspect import Suspect
+
+if TYPE_CHECKING:
+    import torch
+
+#: Operations that are listed on the way from the producer.
+_MAX_WAY = 12
+
+
+@dataclass
+class Located:
+    """What is known of the operation, and how to stop at it."""
+
+    report: OperationReport | None
+    sentences: tuple[str, ...]
+    #: Live objects for the "Tensor event" scope.
+    values: dict[str, Any]
+    #: Calls back with the frame of its line; False if it could not.
+    live: Callable[[Callable[[FrameType], None]], bool] | None = None
+
+
+class Locator:
+    """Finds the operation that made a bad value, if its forward can be run again."""
+
+    def __init__(
+        self,
+        names: Names,
+        hooks_aside: Callable[[], AbstractContextManager[None]],
+        is_risky: Callable[[Any], bool],
+        scale_of: Callable[[torch.Tensor | None], float | None],
+        on_fault: Callable[[Any, Exception], None],
+    ) -> None:
+        self._names = names
+        self._entries = Entries()
+        self._precise = Precise(is_risky, self._describe, on_fault)
+        self._replayer = Replayer(self._entries, hooks_aside, self._describe)
+        self._scale_of = scale_of
+        self._on_fault = on_fault
+        #: False after a fault of ours: nothing is looked for then.
+        self._is_on = True
+
+    def arm(self, precision: Precision) -> None:
+        """Record all operations with precision "op"; else only run again what is asked for."""
+        self._precise.switch(precision == "op" and self._is_on)
+        self._entries.forget()
+
+    def listeners(self) -> tuple[Any, ...]:
+        """Those who have to hear of what the program does, after all watches."""
+        return (self._entries, self._precise) if self._is_on else ()
+
+    def give_up(self) -> None:
+        """Something of ours failed: look for nothing from now on."""
+        self._precise.switch(False)
+        self._entries.forget()
+        self._is_on = False
+
+    def locate(self, suspect: Suspect | None) -> Located | None:
+        """What made the value; None if nothing is to be looked for. Never raises."""
+        if not self._is_on or suspect is None:
+            return None
+        try:
+            return self._told(self._recorded(suspect) or self._replayer.find(suspect))
+        except NotReplayable as reason:
+            self._precise.switch(True)
+            return Located(None, (explain.not_located(str(reason)),), {})
+        except Exception as error:
+            self._on_fault(self, error)
+            return None
+
+    def _recorded(self, suspect: Suspect) -> Found | None:
+        """The operation, where it was recorded when the program ran it."""
+        recorder = self._precise.recorder()
+        made = None if recorder is None else bad_in(suspect.value, recorder)
+        if made is None:
+            return None
+        way = made.likely_way()
+        return None if way[0].operation is None or way[0].is_from_outside else Found(way[0], way)
+
+    def _told(self, found: Found) -> Located:
+        operation = found.made.operation
+        assert operation is not None
+        cause = found.made.cause
+        line = operation.lines[0] if operation.lines else None
+        forward = (
+            operation.forward.lines[0] if operation.forward and operation.forward.lines else None
+        )
+        report = OperationReport(
+            name=operation.full_name,
+            file=line.file if line else None,
+            line=line.line if line else None,
+            function=line.function if line else None,
+            operands=found.made.operands,
+            cause=cause.cause if cause else None,
+            cure=cause.cure if cause else None,
+            node=operation.node,
+            forward_op=operation.forward.full_name if operation.forward else None,
+            forward_file=forward.file if forward else None,
+            forward_line=forward.line if forward else None,
+            way=self._way(found.way),
+        )
+        return Located(
+            report,
+            _sentences(report, found),
+            {name: item for name, item in operation.arguments.items() if item is not None},
+            found.live,
+        )
+
+    def _describe(self, operation: Operation) -> tuple[Cause | None, tuple[Operand, ...]]:
+        try:
+            cause = causes.explain(operation, operation.names, self._scale_of(None))
+            return cause, _operands(operation)
+        except Exception as error:
+            self._on_fault(self, error)
+            return None, ()
+
+    def _way(self, way: list[Made]) -> tuple[PassedBy, ...]:
+        shown = way if len(way) <= _MAX_WAY else [*way[: _MAX_WAY - 1], way[-1]]
+        return tuple(
+            PassedBy(
+                op=made.full_name,
+                module="" if made.module is None else self._names.path(made.module, made.module),
+                file=made.lines[0].file if made.lines else None,
+                line=made.lines[0].line if made.lines else None,
+            )
+            for made in shown
+        )
+
+
+def _sentences(report: OperationReport, found: Found) -> tuple[str, ...]:
+    sentences = [
+        explain.operation(report),
+    ]
+    if report.cause is not None:
+        sentences += [report.cause, report.cure or ""]
+    sentences += [_in_words(operand) for operand in report.operands]
+    if found.side_effects:
+        sentences.append(
+            "To find it the forward was run again, with what it does besides: "
+            f"{', '.join(found.side_effects)}."
+        )
+    return tuple(sentences)
+
+
+def _in_words(operand: Operand) -> str:
+    text = f"{operand.name}: {operand.dtype} {list(operand.shape)} on {operand.device}"
+    if operand.nonfinite:
+        text += f", {operand.nonfinite} not finite"
+    if operand.min is not None and operand.max is not None:
+        text += f", {operand.min:.4g} to {operand.max:.4g}"
+    return text
+
+
+def _operands(operation: Operation) -> tuple[Operand, ...]:
+    return tuple(
+        _operand(operation.names.get(name, name), value)
+        for name, argument in operation.arguments.items()
+        for value in (argument if isinstance(argument, (list, tuple)) else (argument,))
+        if isinstance(value, sys.modules["torch"].Tensor)
+    )
+
+
+@unseen
+def _operand(name: str, tensor: Any) -> Operand:
+    torch = sys.modules["torch"]
+    values = values_of(tensor)
+    low = high = None
+    nonfinite = 0
+    if values is not None and values.numel():
+        good = values[torch.isfinite(values)]
+        nonfinite = values.numel() - good.numel()
+        if good.numel():
+            low, high = (float(limit) for limit in torch.aminmax(good))
+    elif values is None and tensor.numel() and tensor.dtype in _whole_numbers(torch):
+        low, high = (float(limit) for limit in torch.aminmax(tensor))
+    return Operand(
+        name=name,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(int(size) for size in tensor.shape),
+        device=str(tensor.device),
+        min=low if low is None or math.isfinite(low) else None,
+        max=high if high is None or math.isfinite(high) else None,
+        nonfinite=nonfinite,
+    )
+
+
+def _whole_numbers(torch: Any) -> tuple[Any, ...]:
+    return torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64

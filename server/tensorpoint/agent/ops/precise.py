@@ -1,0 +1,111 @@
+"""Records each operation as the program runs it: precision "op".
+
+For what can't be run again: a loss computed outside of modules, an optimizer's step, a model that
+draws from a generator of its own. It costs a Python call and a sum for each operation, so it is on
+only where it was asked for, and of itself during an optimizer's step that may write a NaN.
+
+It is a mode on torch's own stack, which is left in the order in which it is entered. So it is
+entered only where the program has no mode on, and left only where it is the innermost one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..modules import Call
+from .recorder import Describe, Recorder
+
+
+class _Thread(threading.local):
+    recorder: Recorder | None = None
+    mode: Any = None
+    #: Whether it is on for one step of an optimizer only.
+    for_update = False
+
+
+class Precise:
+    """The recorders of the program's threads. A listener of all sources."""
+
+    def __init__(
+        self,
+        is_risky: Callable[[Any], bool],
+        describe: Describe,
+        on_fault: Callable[[Any, Exception], None],
+    ) -> None:
+        self._recorder = partial(
+            Recorder, describe=describe, on_fault=lambda error: on_fault(self, error)
+        )
+        #: Whether every operation is recorded.
+        self.is_on = False
+        #: Whether the step that this optimizer is about to make may write a NaN.
+        self._is_risky = is_risky
+        self._thread = _Thread()
+
+    def recorder(self) -> Recorder | None:
+        """What was recorded on this thread."""
+        return self._thread.recorder
+
+    def switch(self, on: bool) -> None:
+        """Record from now on, or no longer; on other threads from their next event on."""
+        self.is_on = on
+        self._follow()
+
+    def on_root(self, call: Call) -> None:
+        """A step may begin: what earlier ones made is over, unless they wait for their backward."""
+        self._follow()
+        recorder = self._thread.recorder
+        if recorder is not None and not sys.modules["torch"].is_grad_enabled():
+            recorder.forget()
+
+    def on_backward(self, roots: object) -> None:
+        """A backward pass begins."""
+        self._follow()
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """Record a step that may write a NaN."""
+        self._follow()
+        thread = self._thread
+        if thread.mode is None and self._is_risky(optimizer):
+            thread.for_update = self._enter(self._recorder(phase="update"))
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """The step is over. Those who looked at it have heard of it before us."""
+        thread = self._thread
+        if thread.for_update:
+            self._leave()
+        elif thread.recorder is not None:
+            thread.recorder.forget()
+
+    def _follow(self) -> None:
+        thread = self._thread
+        if thread.for_update:
+            self._leave()  # the step ended with an exception
+        if not self.is_on and thread.mode is not None:
+            self._leave()
+        elif self.is_on and thread.recorder is not None:
+            thread.recorder.is_active = True
+        elif self.is_on:
+            self._enter(self._recorder(follows_backward=True))
+
+    def _enter(self, recorder: Recorder) -> bool:
+        inside = sys.modules["torch"]._C
+        # In a backward pass autograd sets the modes back to those at its beginning.
+        if inside._len_torch_dispatch_stack() or inside._current_graph_task_id() != -1:
+            return False
+        self._thread.recorder, self._thread.mode = recorder, recorder.mode()
+        self._thread.mode.__enter__()
+        return True
+
+    def _leave(self) -> None:
+        thread = self._thread
+        inside = sys.modules["torch"]._C
+        assert thread.recorder is not None
+        thread.recorder.is_active = thread.for_update = False
+        depth = inside._len_torch_dispatch_stack()
+        if depth and inside._get_dispatch_stack_at(depth - 1) is thread.mode:
+            thread.mode.__exit__(None, None, None)
+            thread.recorder = thread.mode = None

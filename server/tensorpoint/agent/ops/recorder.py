@@ -1,0 +1,328 @@
+"""Sees every operation that torch runs on this thread and remembers those that made a bad value.
+
+It sits below autograd (a `TorchDispatchMode`), so it sees what Python calls and what C++ does on
+its behalf: the operations of a backward pass, of an optimizer's step, of `torch.nn.functional`.
+One sum per result tells whether it is finite (see `tensors`). From a bad tensor the way leads back
+over the bad arguments to the operation that made it of good ones: its producer.
+
+A -inf that was written on purpose (`masked_fill`, `full`) is not followed, else each masked logit
+would be a producer; a NaN that was made of one is. See docs/first-nan.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...wire import Operand
+from ..tensors import has_nonfinite, unseen
+from .cause import Cause
+from .dispatch import (
+    Arguments,
+    Key,
+    before,
+    dispatch_mode,
+    has_nan,
+    key_of,
+    named,
+    numbers_of,
+    outputs_of,
+    storage_of,
+    tensors_of,
+)
+from .made import Made
+from .operation import Line, Operation
+from .stack import CallSite, is_called_by_python, lines_at, module_at
+
+if TYPE_CHECKING:
+    import torch
+
+#: What has random numbers of a generator has one of these arguments.
+_GENERATOR = "generator"
+_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem"})
+#: Operations that change what memory a tensor has: what they did can't be undone.
+_RESHAPING = frozenset({"resize_", "resize_as_", "set_", "_resize_output_"})
+
+
+#: Says of an operation why it made a bad value, and what its operands were.
+Describe = Callable[[Operation], tuple[Cause | None, tuple[Operand, ...]]]
+
+
+class NotReplayable(BaseException):
+    """Why a forward must not, or can't usefully, be run again. Its text is for the user.
+
+    It passes through the program's own code, which may catch any `Exception`.
+    """
+
+
+@dataclass
+class _Call:
+    """An operation of the forward, as far as a node of the backward may belong to it."""
+
+    func: Any
+    arguments: Arguments
+    outputs: tuple[Any, ...]
+    lines: tuple[Line, ...]
+    site: CallSite
+
+    def as_operation(self) -> Operation:
+        return Operation(
+            name=self.func.overloadpacket.__name__,
+            full_name=str(self.func),
+            arguments=self.arguments.by_name,
+            outputs=self.outputs,
+            lines=self.lines,
+            names=self.site.names(self.arguments.tensors),
+        )
+
+
+@dataclass
+class _Running:
+    """An operation that runs now: its arguments as they were before, and as they are."""
+
+    func: Any
+    arguments: Arguments
+    live: Arguments
+    sources: dict[str, Made]
+    outside: dict[str, bool]
+
+
+class Recorder:
+    """The bad results of the operations that ran while `mode()` was on.
+
+    `describe` is asked at once of each operation that made a bad value, since later ones may
+    overwrite its operands. `follows_backward` keeps what the operations of the forward were, to
+    name those that nodes of the backward belong to. A `replay` refuses what must not be done twice;
+    unless it `may_be_random`, random numbers would be others than in the program. `on_write` is
+    called before an operation writes into a tensor, with whether that was made here. After a fault
+    of its own it lets operations pass.
+    """
+
+    def __init__(
+        self,
+        *,
+        describe: Describe = lambda operation: (None, ()),
+        follows_backward: bool = False,
+        phase: str = "forward",
+        replay: bool = False,
+        may_be_random: bool = True,
+        generators: Sequence[Any] = (),
+        on_write: Callable[[Any, bool], None] | None = None,
+        on_fault: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._describe = describe
+        self._phase = phase
+        #: An inactive one lets operations pass unseen.
+        self.is_active = True
+        self._follows_backward = follows_backward
+        self._is_replay = replay
+        self._may_be_random = may_be_random
+        #: Those besides torch's own that are where they were.
+        self._generators = generators
+        self._on_write = on_write
+        self._on_fault = on_fault
+        #: What went wrong in it; it has been inactive since.
+        self.fault: Exception | None = None
+        self._outer_node: Any = None
+        self._own_storages: set[int] = set()
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing of what was recorded."""
+        self._made: dict[Key, Made] = {}
+        self._newest: dict[int, Made] = {}
+        self._counts: dict[str, int] = {}
+        #: By the number that autograd gives the node of an operation.
+        self._forward: dict[int, _Call] = {}
+
+    def mode(self) -> Any:
+        """While it is on, operations of this thread are recorded."""
+        # In a hook on a gradient this is that node, which has nothing to do with what runs here.
+        self._outer_node = sys.modules["torch"]._C._current_autograd_node()
+        return dispatch_mode(self._run)
+
+    def of(self, tensor: torch.Tensor) -> Made | None:
+        """What made the numbers of a bad tensor; None if nothing that was seen here."""
+        return self._of(tensor)
+
+    @unseen
+    def _of(self, tensor: Any) -> Made | None:
+        values = numbers_of(tensor)
+        if values is None:
+            return None
+        key = key_of(values)
+        return self._made.get(key) or self._newest.get(key[0])
+
+    # Running an operation -------------------------------------------------------------------------
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.is_active:
+            return func(*args, **kwargs)
+        call: _Running | None = None
+        try:
+            call = self._begin(func, args, kwargs)
+        except Exception as error:  # the program must not die of it
+            self._fail(error)
+        result = func(*args, **kwargs)
+        if call is not None:
+            try:
+                self._end(call, result)
+            except Exception as error:
+                self._fail(error)
+        return result
+
+    def _begin(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running:
+        arguments = named(func, args, kwargs)
+        if self._is_replay:
+            self._refuse(func, arguments)
+        sources, outside = self._sources(arguments)
+        return _Running(func, before(arguments), arguments, sources, outside)
+
+    def _end(self, call: _Running, result: Any) -> None:
+        outputs = outputs_of(result, call.live)
+        if self._is_replay:
+            self._own_storages.update(map(storage_of, outputs))
+        if self._follows_backward and self._node() is None:
+            self._note_forward(call.func, call.live, outputs)
+        for place in range(len(outputs)):
+            self._look(call, outputs, place)
+
+    def _fail(self, error: Exception) -> None:
+        self.is_active = False
+        self.fault = error
+        self._on_fault(error)
+
+    def _refuse(self, func: Any, arguments: Arguments) -> None:
+        if func.namespace in _COLLECTIVES:
+            raise NotReplayable(f"the model communicates with other processes ({func})")
+        seeded = sys.modules["torch"].Tag.nondeterministic_seeded
+        if not self._may_be_random and seeded in func.tags:
+            raise NotReplayable(f"it draws random numbers ({func})")
+        generator = arguments.by_name.get(_GENERATOR)
+        if generator is not None and not any(
+            generator._cdata == known._cdata  # the dispatcher makes another Python object of it
+            for known in (sys.modules["torch"].default_generator, *self._generators)
+        ):
+            raise NotReplayable(f"it draws from a generator that no module holds ({func})")
+        for name in arguments.written:
+            for tensor in tensors_of(arguments.by_name[name]):
+                own = storage_of(tensor) in self._own_storages
+                if not own and func.overloadpacket.__name__ in _RESHAPING:
+                    text = f"it changes the memory of a tensor that was there before ({func})"
+                    raise NotReplayable(text)
+                if self._on_write is not None:
+                    self._on_write(tensor, own)
+
+    def _note_forward(self, func: Any, arguments: Arguments, outputs: list[Any]) -> None:
+        # The node was made, and its number taken, before the operation came here. What runs
+        # without a node of its own after it has the same number: the first is the node's.
+        number = sys.modules["torch"].autograd._get_sequence_nr() - 1
+        if number not in self._forward:
+            frame = sys._getframe(1)
+            site = CallSite.behind(frame)
+            self._forward[number] = _Call(func, arguments, tuple(outputs), lines_at(frame), site)
+
+    def _node(self) -> Any:
+        """The autograd node that runs."""
+        node = sys.modules["torch"]._C._current_autograd_node()
+        return None if node is self._outer_node else node
+
+    @unseen
+    def _sources(self, arguments: Arguments) -> tuple[dict[str, Made], dict[str, bool]]:
+        """The producers of bad arguments, and the names of bad ones that have none."""
+        found: dict[str, Made] = {}
+        outside: dict[str, bool] = {}
+        if not self._made:  # the usual case: nothing was bad so far
+            return found, outside
+        for name, tensor in arguments.tensors:
+            if has_nonfinite(tensor):
+                made = self._of(tensor)
+                if made is None:
+                    outside[name] = has_nan(tensor)
+                else:
+                    found[name] = made
+        return found, outside
+
+    @unseen
+    def _look(self, call: _Running, outputs: list[Any], place: int) -> None:
+        output, arguments = outputs[place], call.arguments
+        values = numbers_of(output)
+        if values is None:
+            return
+        key = key_of(values)
+        if not has_nonfinite(output):
+            self._made.pop(key, None)
+            return
+        sources, outside = call.sources, call.outside
+        viewed = next(
+            (
+                source
+                for name, source in sources.items()
+                if name not in arguments.written
+                and any(storage_of(item) == key[0] for item in tensors_of(arguments.by_name[name]))
+            ),
+            None,
+        )
+        if viewed is not None and key in self._made:
+            return  # the same numbers, as those that autograd saves and gives back
+        if not sources and not outside:
+            # What was bad before anything here was: looked for only now.
+            outside = {
+                name: has_nan(tensor)
+                for name, tensor in arguments.tensors
+                if name not in arguments.written and has_nonfinite(tensor)
+            }
+        full_name = str(call.func)
+        number = self._counts.get(full_name, 0)
+        self._counts[full_name] = number + 1
+        node = self._node()
+        frame = sys._getframe(1)
+        has_own_line = node is None or is_called_by_python(frame)
+        made = Made(
+            name=call.func.overloadpacket.__name__,
+            full_name=full_name,
+            number=number,
+            has_nan=has_nan(output),
+            elements=values.numel(),
+            is_view=viewed is not None,
+            sources=sources,
+            outside=outside,
+            lines=lines_at(frame) if has_own_line else self._lines_of(node),
+            has_own_line=has_own_line,
+            module=module_at(frame),
+            in_backward=node is not None if viewed is None else viewed.in_backward,
+        )
+        if not any(source.has_nan for source in made.followed()):
+            made.operation = self._whole(made, call, outputs, place, node)
+            if not made.is_meant:
+                made.cause, made.operands = self._describe(made.operation)
+        self._made[key] = self._newest[key[0]] = made
+
+    def _whole(
+        self, made: Made, call: _Running, outputs: list[Any], place: int, node: Any
+    ) -> Operation:
+        frame, arguments = sys._getframe(1), call.arguments
+        forward = None if node is None else self._forward.get(node._sequence_nr())
+        return Operation(
+            name=made.name,
+            full_name=made.full_name,
+            arguments=arguments.by_name,
+            outputs=tuple(outputs),
+            place=place,
+            phase=self._phase if node is None else "backward",
+            node=None if node is None else node.name(),
+            forward=None if forward is None else forward.as_operation(),
+            lines=made.lines,
+            names=CallSite.behind(frame).names(arguments.tensors, frame),
+            sources={
+                name: source.operation
+                for name, source in made.sources.items()
+                if source.operation is not None
+            },
+        )
+
+    def _lines_of(self, node: Any) -> tuple[Line, ...]:
+        call = self._forward.get(node._sequence_nr())
+        return () if call is None else call.lines

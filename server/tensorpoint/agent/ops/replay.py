@@ -1,0 +1,289 @@
+"""Runs a forward again to find the operation that made a bad value, and to stop there.
+
+Two passes at most. The first runs below autograd with a `Recorder` and finds the producer. The
+second (`Found.live`) runs with the debugger's tracing on and calls back at the operation's line,
+above autograd, so that what the user evaluates there is as in the program. What a pass changes is
+put back (see `state`). The module's own forward is run if that is the same again: no random
+numbers, no counters, no caches; else the root's, from how its call began.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .. import debugger, explain, quiet
+from ..frames import calling_frame
+from ..modules import keywords_of
+from ..tensors import has_nonfinite, tensors_in
+from .backward import forward_and_backward
+from .finder import Finder
+from .keep import holds_state
+from .made import Made
+from .recorder import Describe, NotReplayable, Recorder
+from .state import Entries, Entry, Written, restored
+from .suspect import BackwardSuspect, ForwardSuspect, Suspect
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+#: Calls of one model that are tried for a gradient: of several in one pass, the last is likeliest.
+_MAX_CALLS = 2
+
+
+@dataclass
+class Found:
+    """The operation that made a bad value."""
+
+    made: Made
+    #: From the producer to the value that the watch saw.
+    way: list[Made]
+    #: What the program did besides computing when it was run again: "2 forward hooks", "print".
+    side_effects: tuple[str, ...] = ()
+    #: Runs again and calls back with the frame of the operation's line; False if it did not come
+    #: again. None where it was recorded in the program's own run.
+    live: Callable[[Callable[[FrameType], None]], bool] | None = None
+
+
+@dataclass
+class _Run:
+    """A forward, and perhaps its backward, that can be run again."""
+
+    module: Module
+    act: Callable[[], Any]
+    arguments: tuple[Any, ...]
+    #: How its call began; None to run it with everything as it is.
+    entry: Entry | None
+    #: The module at whose entry, or exit, the bad value was seen; None if in what `act` returns.
+    receiver: Module | None = None
+    returning: Module | None = None
+    in_backward: bool = False
+
+
+class _Reached(BaseException):
+    """The bad value has come to where the watch saw it: the rest of the forward is not needed."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.made = made
+
+
+class Replayer:
+    """Runs forwards again, and backwards after them."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        hooks_aside: Callable[[], AbstractContextManager[None]],
+        describe: Describe = lambda operation: (None, ()),
+    ) -> None:
+        self._entries = entries
+        self._describe = describe
+        self._hooks_aside = hooks_aside
+
+    def find(self, suspect: Suspect) -> Found:
+        """The operation in `suspect`; raises `NotReplayable` with the reason if there is none."""
+        if suspect.reason:
+            raise NotReplayable(suspect.reason)
+        reason: NotReplayable | None = None
+        runs: Iterator[_Run] = iter(())
+        unseen = "how the call of the model began was not seen"
+        if isinstance(suspect, ForwardSuspect):
+            runs = self._forward_runs(suspect)
+        elif isinstance(suspect, BackwardSuspect):
+            runs = self._backward_runs(suspect)
+            unseen = "the gradient did not come through the output of a model"
+        for run in runs:
+            try:
+                found = self._first_pass(run)
+            except NotReplayable as error:
+                reason = error
+            else:
+                if found is not None:
+                    return found
+                reason = reason or NotReplayable("the value did not come again")
+        raise reason or NotReplayable(unseen)
+
+    def _forward_runs(self, suspect: ForwardSuspect) -> Iterator[_Run]:
+        call, receiver = suspect.call, suspect.receiver
+        root = suspect.outer[0] if suspect.outer else call
+        changing = self._entries.changing(root.module)
+        args, kwargs = call.args, keywords_of(call)
+        stateless = not holds_state((args, tuple(kwargs.values())))
+        if stateless and not call.was_first_argument_changed():
+            if not changing.intersection(call.module.modules()):
+                forward: Any = call.module.forward
+                act = partial(forward, *args, **kwargs)
+                yield _Run(call.module, act, (args, kwargs), None, receiver)
+        entry = self._entries.of(root.module)
+        if entry is not None and root.seen_entry:
+            if entry.was_overwritten():
+                raise NotReplayable("the model has overwritten its own input")
+            target = (receiver, None) if receiver is not None else (None, call.module)
+            yield _Run(entry.module, entry.call, (entry.args, entry.kwargs), entry, *target)
+
+    def _backward_runs(self, suspect: BackwardSuspect) -> Iterator[_Run]:
+        entries = self._entries.in_backward()
+        sound = [
+            entry for entry in entries if not any(map(has_nonfinite, entry.gradients.values()))
+        ]
+        if entries and not sound:
+            raise NotReplayable(explain.AFTER_MODEL)
+        for entry in sound[:_MAX_CALLS]:
+            if entry.was_overwritten():
+                raise NotReplayable("the model has overwritten its own input")
+            act = partial(forward_and_backward, entry, suspect.parameter)
+            yield _Run(entry.module, act, (entry.args, entry.kwargs), entry, in_backward=True)
+
+    def _first_pass(self, run: _Run) -> Found | None:
+        written = Written([tensor for _, tensor in tensors_in(run.arguments, "")])
+        recorder = Recorder(
+            describe=self._describe,
+            follows_backward=run.in_backward,
+            replay=True,
+            may_be_random=run.entry is not None,
+            generators=() if run.entry is None else run.entry.generators,
+            on_write=written,
+        )
+        with ExitStack() as stack:
+            stack.enter_context(debugger.untraced())
+            effects = stack.enter_context(quiet.side_effects())
+            self._prepare(stack, run, written)
+            if run.receiver is not None:
+                stack.enter_context(_watching(run.receiver, recorder, entering=True))
+            elif run.returning is not None:
+                stack.enter_context(_watching(run.returning, recorder, entering=False))
+            stack.enter_context(recorder.mode())
+            try:
+                made = bad_in(replayed(run.act), recorder)
+            except _Reached as reached:
+                made = reached.made
+            except Exception as error:
+                text = f"running it again raised {type(error).__name__}: {error}"
+                raise NotReplayable(text) from error
+        if recorder.fault is not None:
+            raise recorder.fault
+        way = [] if made is None else made.likely_way()
+        if not way or way[0].operation is None:
+            return None
+        if way[0].is_from_outside:
+            raise NotReplayable("it came from outside of the model's forward")
+        return Found(
+            way[0],
+            way,
+            (*effects, *_hooks_of(run.module)),
+            lambda stop: self._second_pass(run, way[0], stop),
+        )
+
+    def _second_pass(self, run: _Run, made: Made, stop: Callable[[FrameType], None]) -> bool:
+        if run.in_backward and not made.has_own_line:
+            return False  # it is C++ that calls it, from the line that is shown anyway
+        written = Written([tensor for _, tensor in tensors_in(run.arguments, "")])
+        finder = Finder(made.full_name, made.number, written)
+        stopped = False
+
+        def at_operation(frame: FrameType) -> None:
+            nonlocal stopped
+            stopped = True
+            stop(frame)
+
+        with ExitStack() as stack:
+            self._prepare(stack, run, written)
+            stack.enter_context(_stopping(finder, at_operation))
+            try:
+                replayed(run.act)
+            except (Exception, NotReplayable):
+                # What comes of it after the operation is no news: the program's own run goes on,
+                # and will raise it as well if it does.
+                return stopped
+        return stopped
+
+    def _prepare(self, stack: ExitStack, run: _Run, written: Written) -> None:
+        """Our own hooks aside, everything to be put back, and the call as it began."""
+        stack.enter_context(quiet.on_this_thread())
+        stack.enter_context(self._hooks_aside())
+        # A checkpoint counts what the program's own run saves for backward.
+        saved = sys.modules["torch.autograd.graph"].saved_tensors_hooks
+        stack.enter_context(saved(lambda tensor: tensor, lambda tensor: tensor))
+        stack.enter_context(restored([*run.module.modules()], run.arguments, written))
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(sys.modules["torch"].compiler.set_stance("force_eager"))
+        if run.entry is not None:
+            for undo in run.entry.undo:
+                undo()
+
+
+def replayed(act: Callable[[], Any]) -> Any:
+    """The frame between ours and those of the program that is run again (see `stack`)."""
+    return act()
+
+
+def bad_in(value: Any, recorder: Recorder) -> Made | None:
+    """What made the first bad tensor in `value`, rather one that isn't bad on purpose."""
+    meant: Made | None = None
+    for _, tensor in tensors_in(value, ""):
+        if has_nonfinite(tensor):
+            made = recorder.of(tensor)
+            if made is not None and not made.is_meant:
+                return made
+            meant = meant or made
+    return meant
+
+
+@contextmanager
+def _watching(module: Module, recorder: Recorder, entering: bool) -> Generator[None]:
+    """End the run when a bad value comes to the entry or the exit of `module`."""
+
+    def look(value: Any) -> None:
+        made = bad_in(value, recorder)
+        if made is not None and not made.is_meant:
+            raise _Reached(made)
+
+    if entering:
+        handle = module.register_forward_pre_hook(
+            lambda _, args, kwargs: look((args, kwargs)), with_kwargs=True
+        )
+    else:
+        handle = module.register_forward_hook(lambda _, args, output: look(output))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _stopping(finder: Finder, stop: Callable[[FrameType], None]) -> Any:
+    """A `TorchFunctionMode` that stops after the function in which `finder` found its operation.
+
+    While the user looks, it is not active, nor is the finder's own mode.
+    """
+    base: Any = sys.modules["torch.overrides"].TorchFunctionMode
+
+    class Mode(base):
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            known = finder.found
+            with finder.mode():
+                result = func(*args, **(kwargs or {}))
+            if finder.found and not known:
+                frame = calling_frame(None)
+                if frame is not None:
+                    stop(frame)
+            return result
+
+    return Mode()
+
+
+def _hooks_of(module: Module) -> list[str]:
+    """The program's own hooks, which ran again."""
+    count = sum(
+        len(hooks)
+        for inner in module.modules()
+        for hooks in (inner._forward_hooks, inner._forward_pre_hooks)
+    )
+    return [f"{count} module hook{'s' if count > 1 else ''}"] if count else []

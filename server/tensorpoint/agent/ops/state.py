@@ -1,0 +1,335 @@
+"""What running a forward again would change, and putting it back.
+
+A forward draws random numbers, counts in attributes, writes running statistics and caches. How the
+newest call of each root began is noted, so that it can be run again as it was; and what is there
+when a replay begins is put back when it has ended, however it ended. Nothing is copied while the
+program runs: tensors are saved when a replay is about to write into them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..modules import Call, keywords_of
+from ..quiet import is_quiet
+from ..tensors import tensors_in, unseen, version_of
+from .keep import Undo, keep, keep_attributes
+from .recorder import NotReplayable
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+#: Attributes that are compared from call to call: a change tells that a module counts.
+_PLAIN = (bool, int, float, str, type(None))
+#: Calls of a root that are compared, at a cost of about 1 us a module.
+_LESSONS = 2
+#: Tensors of a root's output whose gradients are kept during a backward pass.
+_MAX_OUTPUTS = 4
+
+
+@dataclass(eq=False)
+class Entry:
+    """How a call of a root began."""
+
+    module: Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: The tensors among its arguments, with their versions.
+    tensors: list[tuple[Any, int | None]]
+    #: What puts random numbers, attributes and the contents of arguments back.
+    undo: list[Undo]
+    #: Grad mode and autocast, to be entered.
+    modes: Callable[[ExitStack], None]
+    #: Those of the model's own, which `undo` sets back.
+    generators: list[Any]
+    #: What backward brought to the tensors of its output, by their position, in the pass that runs.
+    gradients: dict[int, Any] = field(default_factory=dict[int, Any])
+
+    def call(self) -> Any:
+        """Call the root as it was called."""
+        return self.call_with(self.args, self.kwargs)
+
+    def call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same with other arguments."""
+        module: Any = self.module
+        with ExitStack() as stack:
+            self.modes(stack)
+            return module(*args, **kwargs)
+
+    def was_overwritten(self) -> bool:
+        """Whether an argument was changed in place since."""
+        return any(version_of(tensor) != version for tensor, version in self.tensors)
+
+
+class Entries:
+    """Notes how the newest call of each root began. A listener of the hooks."""
+
+    def __init__(self) -> None:
+        self._entries: weakref.WeakKeyDictionary[Module, Entry] = weakref.WeakKeyDictionary()
+        self._lessons: weakref.WeakKeyDictionary[Module, _Lessons] = weakref.WeakKeyDictionary()
+
+        #: Calls to which the backward pass that runs has brought gradients, newest first.
+        self._in_backward: list[Entry] = []
+
+    def in_backward(self) -> list[Entry]:
+        """The calls that the backward pass that runs has come to, newest first."""
+        return list(self._in_backward)
+
+    def of(self, root: Module) -> Entry | None:
+        """How the newest call of `root` began; None if it wasn't seen or is long over."""
+        return self._entries.get(root)
+
+    def changing(self, root: Module) -> set[Module]:
+        """The modules below `root` whose attributes its calls change: running one alone, with the
+        attributes as they are after its call, would not be the same again.
+        """
+        lessons = self._lessons.get(root)
+        return set() if lessons is None else {module for module, _ in lessons.changing}
+
+    def forget(self) -> None:
+        """Keep nothing of the program's."""
+        self._entries.clear()
+        self._in_backward.clear()
+
+    def on_root(self, call: Call) -> None:
+        """A root is called: note how."""
+        root, kwargs = call.module, keywords_of(call)
+        lessons = self._lessons.setdefault(root, _Lessons())
+        lessons.learn(root)
+        self._entries[root] = Entry(
+            module=root,
+            args=call.args,
+            kwargs=dict(kwargs),
+            tensors=[
+                (tensor, version_of(tensor)) for _, tensor in tensors_in((call.args, kwargs), "")
+            ],
+            undo=[
+                *_random_state(lessons.draws),
+                *map(_generator, lessons.generators),
+                *(undo for owner, name in lessons.changing for undo in _attribute(owner, name)),
+                *keep((call.args, kwargs), strongly=False),
+            ],
+            modes=_modes(),
+            generators=lessons.generators,
+        )
+
+    def on_root_exit(self, call: Call, output: Any) -> None:
+        """Hear of what backward will bring to the root's output."""
+        entry = self._entries.get(call.module)
+        if entry is None:
+            return
+        for position, (_, tensor) in enumerate(tensors_in(output, "")):
+            node = tensor.grad_fn
+            if position < _MAX_OUTPUTS and node is not None:
+                node.register_prehook(partial(self._came_in, entry, position, tensor.output_nr))
+
+    def _came_in(
+        self, entry: Entry, position: int, number: int, gradients: tuple[Any, ...]
+    ) -> None:
+        gradient = gradients[number] if number < len(gradients) else None
+        if gradient is None or is_quiet():
+            return
+        entry.gradients[position] = gradient
+        if entry in self._in_backward:
+            self._in_backward.remove(entry)
+        self._in_backward.insert(0, entry)
+
+    def on_backward_end(self, results: object) -> None:
+        """The gradients are no longer needed."""
+        self._end_backward()
+
+    def on_backward_failed(self) -> None:
+        """The same."""
+        self._end_backward()
+
+    def _end_backward(self) -> None:
+        for entry in self._in_backward:
+            entry.gradients.clear()
+        self._in_backward.clear()
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """The parameters have changed: what was computed with the old ones is over."""
+        self.forget()
+
+
+class _Lessons:
+    """What the calls of a root change besides tensors."""
+
+    def __init__(self) -> None:
+        self._left = _LESSONS + 1
+        self._attributes: dict[tuple[Any, str], Any] = {}
+        self._states: dict[str, Any] = {}
+        #: Attributes that changed: counters, lists that grow.
+        self.changing: list[tuple[Any, str]] = []
+        #: Which sources of random numbers besides torch's own were drawn from.
+        self.draws: set[str] = set()
+        #: Generators that modules hold.
+        self.generators: list[Any] = []
+
+    def learn(self, root: Module) -> None:
+        """Compare with the call before."""
+        if not self._left:
+            return
+        self._left -= 1
+        attributes = dict(_attributes(root))
+        self.generators = list(_generators(root))
+        states = {"random": random.getstate()}
+        if "numpy" in sys.modules:
+            states["numpy"] = _comparable(sys.modules["numpy"].random.get_state())
+        for place, value in self._attributes.items():
+            if attributes.get(place) != value and place not in self.changing:
+                self.changing.append(place)
+        self.draws |= {name for name, state in self._states.items() if state != states.get(name)}
+        self._attributes, self._states = (attributes, states) if self._left else ({}, {})
+
+
+def _attributes(root: Module) -> Iterator[tuple[tuple[Any, str], Any]]:
+    for module in root.modules():
+        for name, value in vars(module).items():
+            if name == "training":
+                continue
+            if isinstance(value, _PLAIN):
+                yield (module, name), value
+            elif isinstance(value, (list, dict, set)) and not name.startswith("_"):
+                yield (module, name), len(value)  # type: ignore[reportUnknownArgumentType]
+
+
+def _generators(root: Module) -> Iterator[Any]:
+    generator = sys.modules["torch"].Generator
+    for module in root.modules():
+        for value in vars(module).values():
+            if isinstance(value, generator):
+                yield value
+
+
+def _comparable(state: Any) -> tuple[Any, ...]:
+    return (state[0], state[1].tobytes(), *state[2:])
+
+
+def _attribute(owner: Any, name: str) -> list[Undo]:
+    if name not in vars(owner):
+        return []
+    value = vars(owner)[name]
+    return [lambda: vars(owner).__setitem__(name, value), *keep(value, strongly=False)]
+
+
+def _random_state(draws: set[str]) -> list[Undo]:
+    """What sets generators to where they are: torch's own, and of others those that are named."""
+    torch = sys.modules["torch"]
+    undo = [_generator(torch.default_generator)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        undo += [_generator(generator) for generator in torch.cuda.default_generators]
+    if "random" in draws:
+        state = random.getstate()
+        undo.append(lambda: random.setstate(state))
+    if "numpy" in draws:
+        numpy = sys.modules["numpy"].random
+        numpy_state = numpy.get_state()
+        undo.append(lambda: numpy.set_state(numpy_state))
+    return undo
+
+
+def _generator(generator: Any) -> Undo:
+    state = generator.get_state()
+    return lambda: generator.set_state(state)
+
+
+def _modes() -> Callable[[ExitStack], None]:
+    """The grad mode and autocast that are on, to be entered again."""
+    torch = sys.modules["torch"]
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    autocast = [
+        (device, torch.get_autocast_dtype(device))
+        for device in devices
+        if torch.is_autocast_enabled(device)
+    ]
+
+    def enter(stack: ExitStack) -> None:
+        stack.enter_context(torch.inference_mode(inference))
+        stack.enter_context(torch.set_grad_enabled(grad))
+        for device in devices:
+            dtype = dict(autocast).get(device)
+            stack.enter_context(torch.autocast(device, dtype=dtype, enabled=dtype is not None))
+
+    return enter
+
+
+class Written:
+    """Tensors that were there before a replay and were written into by it."""
+
+    def __init__(self, inputs: list[Any]) -> None:
+        self._inputs = inputs
+        self._saved: list[tuple[Any, Any, int | None]] = []
+        self._known: set[tuple[Any, ...]] = set()
+
+    def __call__(self, tensor: Any, own: bool) -> None:
+        """An operation is about to write into `tensor`, which the replay itself made if `own`."""
+        if own:
+            return
+        if any(_overlap(tensor, given) for given in self._inputs):
+            raise NotReplayable("it overwrites its own input")
+        self._save(tensor)
+
+    @unseen
+    def _save(self, tensor: Any) -> None:
+        if tensor.layout is not sys.modules["torch"].strided:
+            raise NotReplayable("it writes into a sparse tensor")
+        key = (
+            tensor.untyped_storage()._cdata,
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+        )
+        if key not in self._known:
+            self._known.add(key)
+            self._saved.append((tensor, tensor.clone(), version_of(tensor)))
+
+    @unseen
+    def restore(self) -> None:
+        """Put the numbers back, and the version counters, by which autograd knows of writes."""
+        torch = sys.modules["torch"]
+        for tensor, numbers, version in reversed(self._saved):
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                tensor.copy_(numbers)
+            if version is not None:
+                _set_version(tensor, version)
+        self._saved.clear()
+        self._known.clear()
+
+
+def _set_version(tensor: Any, version: int) -> None:
+    set_version = sys.modules["torch"]._C._autograd._unsafe_set_version_counter
+    try:
+        set_version((tensor,), (version,))
+    except TypeError:  # torch < 2.7
+        set_version(tensor, version)
+
+
+def _overlap(tensor: Any, other: Any) -> bool:
+    try:
+        return bool(tensor.untyped_storage()._cdata == other.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+@contextmanager
+def restored(modules: list[Module], arguments: object, written: Written) -> Generator[None]:
+    """Put everything back at the end that a forward of these modules changes."""
+    undo: list[Undo] = [*_random_state({"random", "numpy"} & sys.modules.keys())]
+    for module in modules:
+        undo += keep_attributes(module)
+    undo += keep(arguments)
+    try:
+        yield
+    finally:
+        written.restore()
+        for act in undo:
+            act()

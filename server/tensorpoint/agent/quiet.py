@@ -1,0 +1,83 @@
+"""While we run the program's code ourselves: nothing of ours looks on, what it does is noted."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _State(threading.local):
+    depth = 0
+
+
+_state = _State()
+
+
+def is_quiet() -> bool:
+    """Whether this thread runs something of the program again, which is no news."""
+    return _state.depth > 0
+
+
+@contextmanager
+def on_this_thread() -> Generator[None]:
+    """What this thread does is not the program's doing."""
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+
+
+@contextmanager
+def side_effects() -> Generator[list[str]]:
+    """Hold back what this thread prints, and list what it does besides computing.
+
+    The list is complete at the end: "print", "writing log.txt".
+    """
+    found: list[str] = []
+    ident, original = threading.get_ident(), builtins.open
+
+    def note(effect: str) -> None:
+        if effect not in found:
+            found.append(effect)
+
+    def noting_open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == ident and isinstance(mode, str) and set(mode) & set("wax+"):
+            note(f"writing {file}")
+        return original(file, mode, *args, **kwargs)
+
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Held(out, ident, note), _Held(err, ident, note)
+    builtins.open = noting_open
+    try:
+        yield found
+    finally:
+        if builtins.open is noting_open:
+            builtins.open = original
+        for name, stream in (("stdout", out), ("stderr", err)):
+            if isinstance(getattr(sys, name), _Held):
+                setattr(sys, name, stream)
+
+
+class _Held:
+    """A stream that keeps what one thread writes to itself."""
+
+    def __init__(self, stream: Any, ident: int, note: Any) -> None:
+        self._stream, self._ident, self._note = stream, ident, note
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._ident:
+            return self._stream.write(text)
+        self._note("print")
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

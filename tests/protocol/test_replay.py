@@ -1,0 +1,215 @@
+"""A stop at the operation itself, in a second run of the forward."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.dap import Session
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+
+class Ratio(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        scaled = x * self.scale
+        total = scaled.sum(-1, keepdim=True)
+        share = scaled / total
+        return share.clamp(max=2.0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.1)
+        self.ratio = Ratio()
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x, blank):
+        h = self.drop(self.norm(x))
+        with torch.no_grad():
+            h = self.ratio(h * 0 if blank else h)
+        return self.out(h.nan_to_num())
+
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(4):
+    x = torch.randn(6, 4)
+    output = net(x, blank=step == 2)
+    loss = output.pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+state = [*net.state_dict().values(), torch.get_rng_state().sum()]
+print("result", net.ratio.calls, [value.double().sum().item() for value in state])
+"""
+LINES = {line.strip(): number for number, line in enumerate(PROGRAM.splitlines(), 1)}
+DIVISION = LINES["share = scaled / total"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "ratio.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    return path
+
+
+def result_of(session: Session) -> str:
+    assert session.exit_code() == 0, session.output()
+    (line,) = [line for line in session.output("stdout").splitlines() if "result" in line]
+    return line
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the program prints with nothing watched."""
+    path = tmp_path_factory.mktemp("plain") / "ratio.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    with Session() as session:
+        session.launch(path, filters=[])
+        return result_of(session)
+
+
+def test_the_frames_on_top_are_the_second_runs_and_the_rest_the_programs(program: Path) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        stop = stopped["tensorpoint"]
+        assert stop["operation"]["name"] == "aten.div.Tensor"
+        assert [operand["name"] for operand in stop["operation"]["operands"]] == ["scaled", "total"]
+        assert "0/0 is NaN" in stop["operation"]["cause"]
+        frames = session.frames(stopped)
+        replayed = [frame for frame in frames if frame["name"].endswith(" (replayed)")]
+        # The module counts its calls, so the whole model was run again.
+        assert frames[: len(replayed)] == replayed
+        assert [frame["line"] for frame in frames] == [
+            DIVISION,
+            LINES["h = self.ratio(h * 0 if blank else h)"],
+            LINES["h = self.ratio(h * 0 if blank else h)"],
+            LINES["output = net(x, blank=step == 2)"],
+        ]
+        assert len(replayed) == 2
+        # Editors ask for the top frame alone first, and for the rest then.
+        thread = stopped["threadId"]
+        first = session.request("stackTrace", threadId=thread, startFrame=0, levels=1)
+        rest = session.request("stackTrace", threadId=thread, startFrame=1, levels=20)
+        names = [frame["name"] for frame in (*first["stackFrames"], *rest["stackFrames"])]
+        assert names == [frame["name"] for frame in frames]
+
+
+def test_the_console_has_autograd_and_the_locals_there(program: Path, untouched: str) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        assert session.evaluate("'share' in locals()", stopped) == "False"
+        assert session.evaluate("total.flatten().tolist()", stopped).startswith("[0.0")
+        # Of the program's own: it calls this layer without gradients, which is so here as well.
+        assert session.evaluate("torch.is_grad_enabled()", stopped) == "False"
+        session.evaluate("with torch.enable_grad(): (x * self.scale).sum().backward()", stopped)
+        assert session.evaluate("self.scale.grad is not None", stopped) == "True"
+        session.evaluate("self.scale.grad = None", stopped)
+        assert session.evaluate("self.calls", stopped) == "3"
+        session.resume(stopped)
+        assert result_of(session) == untouched
+
+
+def test_steps_go_on_in_the_second_run_and_then_in_the_programs_own(
+    program: Path, untouched: str
+) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        places = []
+        for command in ("next", "stepOut", "next"):
+            stopped = session.step(command, stopped)
+            places.append(session.top(stopped)[1])
+        assert places[0] == DIVISION + 1
+        assert places[1] in (
+            LINES["h = self.ratio(h * 0 if blank else h)"],
+            LINES["return self.out(h.nan_to_num())"],
+        )
+        session.resume(stopped)
+        assert result_of(session) == untouched
+
+
+def test_a_line_breakpoint_hits_in_the_second_run_that_stops_and_in_no_other(
+    program: Path, untouched: str
+) -> None:
+    line = LINES["total = scaled.sum(-1, keepdim=True)"]
+    with Session() as session:
+        session.launch(program, breakpoints={str(program): [line]}, filters=["nonfinite"])
+        hits = []
+        for _ in range(6):
+            stopped = session.stopped()
+            calls = session.evaluate("self.calls", stopped)
+            hits.append((stopped["reason"], session.top(stopped)[1], calls))
+            session.resume(stopped)
+        assert hits == [
+            ("breakpoint", line, "1"),
+            ("breakpoint", line, "2"),
+            ("breakpoint", line, "3"),
+            ("breakpoint", line, "3"),  # the second run, on its way to the operation
+            ("exception", DIVISION, "3"),
+            ("breakpoint", line, "4"),
+        ]
+        assert result_of(session) == untouched
+
+
+def test_the_program_can_be_ended_there(program: Path) -> None:
+    with Session() as session:
+        session.launch(program)
+        session.stopped()
+        session.request("terminate")
+        session.expect("exited")
+
+
+def test_nothing_is_run_again_where_precision_op_has_recorded_it(
+    program: Path, untouched: str
+) -> None:
+    with Session() as session:
+        session.launch(program, precision="op")
+        stopped = session.stopped()
+        stop = stopped["tensorpoint"]
+        assert stop["operation"]["line"] == DIVISION
+        assert stop["replayed_frames"] == []
+        assert session.top(stopped)[1] == LINES["h = self.ratio(h * 0 if blank else h)"]
+        session.resume(stopped)
+        assert result_of(session) == untouched
+
+
+def test_an_unknown_precision_is_refused_with_what_there_is(program: Path) -> None:
+    with Session() as session:
+        session.initialize()
+        reason = session.refused("launch", program=str(program), precision="layer")
+        assert reason == '"precision" must be "module" or "op"'
+
+
+def test_the_scope_has_cause_cure_and_operands(program: Path) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        reference = session.scopes(stopped)["Tensor event"]
+        rows = {
+            row["name"]: row["value"]
+            for row in session.request("variables", variablesReference=reference)["variables"]
+        }
+        assert rows["operation"] == "aten.div.Tensor"
+        assert rows["cause"].startswith("0/0 is NaN")
+        assert "cure" in rows
+        assert rows["operand total"].startswith("float32[6, 1] cpu")
+        info = session.request("exceptionInfo", threadId=stopped["threadId"])
+        assert rows["cause"] in info["description"]
+        assert json.dumps(stopped["tensorpoint"])

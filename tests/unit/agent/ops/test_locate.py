@@ -1,0 +1,273 @@
+"""Operations of backward passes, optimizers and what can't be run again, by a whole agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tensorpoint.agent.hooks import Hooks
+from tensorpoint.agent.ops.locate import Located, Locator
+from tensorpoint.agent.watches.base import Event
+from tests.unit.agent.armed import Armed, rule
+
+
+class Locating(Armed):
+    """Looks for the operation at each stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.located: list[Located | None] = []
+        hooks: Hooks = self.hooks
+        self.locator = Locator(
+            self.names,
+            hooks.aside,
+            lambda optimizer: any(watch.is_risky(optimizer) for watch in self.watches),
+            self.scale_of,
+            self.fault,
+        )
+
+    def stop(self, rules: Any, event: Event) -> bool:
+        self.located.append(self.locator.locate(event.suspect))
+        return super().stop(rules, event)
+
+    def arm(self, *rules: Any) -> None:
+        super().arm(*rules)
+        listeners = [watch for watch in self.watches if watch.metric == "nonfinite"]
+        locating = self.locator.listeners()
+        self.gradients.listen([*listeners, *locating])
+        self.hooks.listen([self.gradients, *listeners, *locating])
+        self.updates.listen([self.gradients, *listeners, *locating])
+
+    @property
+    def report(self) -> tuple[str, str | None, str | None]:
+        """Operation, autograd node and forward operation of the first stop."""
+        located = self.located[0]
+        assert located is not None
+        assert located.report is not None, located.sentences
+        report = located.report
+        return report.name, report.node, report.forward_op
+
+    @property
+    def reason(self) -> str:
+        """Why the operation of the first stop is not known."""
+        located = self.located[0]
+        assert located is not None
+        assert located.report is None
+        return located.sentences[0]
+
+
+@contextmanager
+def locating(precision: Any = "module") -> Iterator[Locating]:
+    agent = Locating()
+    agent.locator.arm(precision)
+    agent.arm(rule("nonfinite()"))
+    try:
+        yield agent
+    finally:
+        agent.locator.arm("module")
+        agent.remove()
+    assert not agent.faults, agent.faults
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+class Root(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x)
+
+
+class Net(nn.Module):
+    """The gradient of a root of exactly 0 is infinite, and 0 times that is NaN."""
+
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.body, self.root, self.head = nn.Linear(3, 3), Root(), nn.Linear(3, 1)
+        self.reentrant = reentrant
+        with torch.no_grad():
+            self.body.weight.zero_()
+            self.body.bias.zero_()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.reentrant is None:
+            h = self.root(self.body(x))
+        else:
+            h = checkpoint(self._block, x, use_reentrant=self.reentrant)
+        return self.head(h)
+
+    def _block(self, x: torch.Tensor) -> torch.Tensor:
+        return self.root(self.body(x))
+
+
+BY_ROOT = ("aten.div.Tensor", "SqrtBackward0", "aten.sqrt.default")
+
+
+def test_a_gradient_is_traced_to_its_node_and_forward_operation() -> None:
+    model = Net()
+    with locating() as agent:
+        model(torch.randn(4, 3)).sum().backward()
+    assert agent.report == BY_ROOT
+    located = agent.located[0]
+    assert located is not None
+    assert located.report is not None
+    assert located.report.forward_line == Root.forward.__code__.co_firstlineno + 1
+    assert "The slope of sqrt at 0 is infinite" in (located.report.cause or "")
+
+
+def test_gradients_are_as_without_us() -> None:
+    torch.manual_seed(0)
+    model, twin, x = Net(), Net(), torch.randn(4, 3)
+    twin.load_state_dict(model.state_dict())
+    twin(x).sum().backward()
+    with locating() as agent:
+        model(x).sum().backward()
+    assert agent.report == BY_ROOT
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert torch.equal(mine.grad.nan_to_num(7.0), other.grad.nan_to_num(7.0))
+
+
+def test_both_kinds_of_checkpoint() -> None:
+    for reentrant in (True, False):
+        model = Net(reentrant)
+        with locating() as agent:
+            model(torch.randn(4, 3, requires_grad=True)).sum().backward()
+        assert agent.report == BY_ROOT, reentrant
+
+
+def test_a_user_who_asks_for_gradients_himself() -> None:
+    model, x = Net(), torch.randn(4, 3, requires_grad=True)
+    with locating() as agent:
+        torch.autograd.grad(model(x).sum(), [x])
+    assert agent.report == BY_ROOT
+
+
+def test_of_two_models_the_one_whose_output_gradient_was_finite() -> None:
+    first, second = nn.Linear(3, 3), Net()
+    with torch.no_grad():
+        first.weight.zero_()
+    with locating() as agent:
+        second(first(torch.randn(4, 3))).sum().backward()
+    assert agent.report == BY_ROOT
+
+
+def test_of_several_calls_the_one_that_made_it() -> None:
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, h: torch.Tensor, floor: float) -> torch.Tensor:
+            return torch.sqrt(torch.relu(self.linear(h)) * 0 + floor)
+
+    cell, h = Cell(), torch.zeros(4, 3)
+    with locating() as agent:
+        for floor in (1.0, 0.0, 1.0):
+            h = cell(h, floor)
+        h.sum().backward()
+    assert agent.report == BY_ROOT
+
+
+def test_what_is_made_in_the_loss_is_told_and_recorded_from_then_on() -> None:
+    model = nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.zero_()
+
+    def step() -> None:
+        model(torch.randn(4, 3)).sqrt().sum().backward()
+
+    with locating() as agent:
+        step()
+        assert "from what your program computes of that" in agent.reason
+        agent.located.clear()
+        model.zero_grad()
+        with torch.no_grad():
+            model.bias.fill_(1.0)
+        step()  # a good one, so that the next is news
+        model.zero_grad()
+        with torch.no_grad():
+            model.bias.zero_()
+        step()
+        assert agent.report == BY_ROOT
+
+
+def test_the_gradient_of_a_gradient_with_precision_op() -> None:
+    model, x = nn.Linear(3, 1, bias=False), torch.zeros(4, 3, requires_grad=True)
+
+    def penalty() -> torch.Tensor:
+        (slope,) = torch.autograd.grad(model(x).pow(2).sum(), [x], create_graph=True)
+        return slope.pow(2).sum(-1).sqrt().sum()
+
+    with locating("op") as agent:
+        penalty().backward()
+    assert agent.report == BY_ROOT
+
+
+def test_a_loss_outside_of_modules_with_precision_op() -> None:
+    model = nn.Linear(3, 3)
+    with locating("op") as agent:
+        (model(torch.randn(4, 3)) * 0).log().sum().backward()
+    name, node, _ = agent.report
+    assert (name, node) == ("aten.log.default", None)
+
+
+def test_an_optimizer_step_that_overflows_is_recorded_without_being_asked() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    with locating() as agent:
+        for scale in (1.0, 1e25):
+            optimizer.zero_grad()
+            (model(torch.ones(4, 3)).sum() * scale).backward()
+            optimizer.step()
+    name, node, _ = agent.report
+    assert node is None
+    assert name in ("aten.addcmul_.default", "aten._foreach_addcmul_.Scalar")
+
+
+def test_statistics_of_batch_normalisation_with_precision_op() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with locating("op") as agent:
+        for scale in (1.0, 1.0, 1e20):
+            optimizer.zero_grad()
+            model(torch.randn(8, 3) * scale).sum().backward()
+            optimizer.step()
+    assert agent.report[0] == "aten.native_batch_norm.default"
+
+
+def test_a_mode_of_the_programs_own_is_left_in_order() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = nn.Linear(3, 3)
+    with locating("op") as agent:
+        with FlopCounterMode(display=False) as counter:
+            model(torch.randn(4, 3))
+        assert counter.get_total_flops() == 2 * 4 * 3 * 3
+        model(torch.randn(4, 3)).log().sum().backward()
+        model(torch.randn(4, 3) * float("inf"))
+    assert agent.located
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_fault_of_a_rule_is_reported_and_the_program_goes_on(monkeypatch: Any) -> None:
+    from tensorpoint.agent import causes
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("in a rule")
+
+    monkeypatch.setattr(causes, "explain", fail)
+    model = Net()
+    agent = Locating()
+    agent.arm(rule("nonfinite()"))
+    try:
+        model(torch.randn(4, 3)).sum().backward()
+    finally:
+        agent.remove()
+    assert agent.report == BY_ROOT
+    assert [str(error) for _, error in agent.faults] == ["in a rule"] * len(agent.faults)
+    assert agent.faults
