@@ -20,8 +20,8 @@ def place(session: Session, stopped: Message) -> tuple[Path, int]:
 
 @pytest.mark.parametrize(
     ("name", "lines"),
-    # Llama's stop is on the last line but one of its function.
-    [("hf_gpt2", 2), ("hf_llama_fp16", 1), ("hf_trainer", 2)],
+    # Both stops are on the last line but one of a function.
+    [("hf_llama_fp16", 1), ("hf_t5_fp16", 1)],
 )
 def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
     name: str, lines: int
@@ -34,9 +34,9 @@ def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
         file, line = place(session, stopped)
         assert file.name == expected.file
         assert "site-packages" in file.parts
-        assert expected.code is not None
+        assert expected.op_code is not None
         source = file.read_text(encoding="utf-8").splitlines()
-        assert expected.code in source[line - 1]
+        assert expected.op_code in source[line - 1]
         frames = session.frames(stopped)
         # That file and the script are listed, and no other library's frames between them.
         assert {frame["source"]["path"] for frame in frames} == {str(file), str(program)}
@@ -60,3 +60,17 @@ def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
                 break
             assert reached == file
         assert (reached, line) == (program, expected.user_line)
+
+
+def test_of_an_activation_of_ones_own_in_a_librarys_model_only_ones_own_code_is_listed() -> None:
+    program = FRAMEWORKS / "hf_gpt2.py"
+    (expected, *_) = load(program).stops
+    with Session() as session:
+        session.launch(program, justMyCode=True)
+        stopped = session.stopped()
+        assert place(session, stopped) == (program, expected.op_line)
+        frames = session.frames(stopped)
+        assert {frame["source"]["path"] for frame in frames} == {str(program)}
+        assert frames[-1]["line"] == expected.user_line
+        stopped = session.step("stepOut", stopped)
+        assert place(session, stopped) == (program, expected.user_line)

@@ -35,13 +35,14 @@ def at_b(session: Session, program: str | os.PathLike[str], **arguments: Any) ->
 
 def test_a_stop_says_what_and_where_in_every_place_a_client_may_look(write: Write) -> None:
     program = write(GATE)
-    line = line_of(program, "# call gate")
+    caller = line_of(program, "# call gate")
     with Session() as session:
         answer = session.launch(program)
         stopped = session.stopped()
+        line = stopped["tensorpoint"]["operation"]["line"]
         assert stopped["reason"] == "exception"
         assert stopped["allThreadsStopped"] is True
-        assert stopped["description"] == "Paused on NaN in the output of gate (Gate)"
+        assert stopped["description"] == "Paused on NaN in the output of gate (Gate), made by log"
         assert stopped["hitBreakpointIds"] == [answer["breakpoints"][0]["id"]]
         text = stopped["text"]
         for part in (
@@ -55,7 +56,7 @@ def test_a_stop_says_what_and_where_in_every_place_a_client_may_look(write: Writ
             assert part in text, text
 
         info = session.request("exceptionInfo", threadId=stopped["threadId"])
-        assert info["exceptionId"] == "NaN in the output of gate (Gate)"
+        assert info["exceptionId"] == "NaN in the output of gate (Gate), made by log"
         assert info["description"] == text
         assert info["breakMode"] == "always"
         assert info["details"]["message"] == text
@@ -67,7 +68,8 @@ def test_a_stop_says_what_and_where_in_every_place_a_client_may_look(write: Writ
 
         frames = session.frames(stopped)
         assert [(frame["name"], frame["line"]) for frame in frames] == [
-            ("forward", line),
+            ("forward (replayed)", line),
+            ("forward", caller),
             ("<module>", line_of(program, "# call net")),
         ]
         scopes = session.request("scopes", frameId=frames[0]["id"])["scopes"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 
@@ -61,6 +62,35 @@ def side_effects() -> Generator[list[str]]:
         for name, stream in (("stdout", out), ("stderr", err)):
             if isinstance(getattr(sys, name), _Held):
                 setattr(sys, name, stream)
+
+
+@contextmanager
+def not_waiting(refuse: Callable[[], BaseException]) -> Generator[None]:
+    """What would wait for another thread on this one raises instead what `refuse` makes.
+
+    The other thread doesn't take part: at a barrier this one would wait for good, or let the other
+    one go that waits for the program's own.
+    """
+    ident = threading.get_ident()
+    waits: tuple[Any, ...] = (threading.Barrier, threading.Condition)
+    originals = [(kind, kind.wait) for kind in waits]
+
+    def refusing(original: Any) -> Any:
+        @wraps(original)
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == ident:
+                raise refuse()
+            return original(*args, **kwargs)
+
+        return wait
+
+    for kind, original in originals:
+        kind.wait = refusing(original)
+    try:
+        yield
+    finally:
+        for kind, original in originals:
+            kind.wait = original
 
 
 class _Held:

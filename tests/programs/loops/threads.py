@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=log type=Log step=3 op=log
+# expect: stop event=nonfinite.forward module=log type=Log step=3 recorded=log
 """Two threads train a model each, in step with each other; only one of the models meets a NaN."""
 
 import threading

@@ -153,6 +153,9 @@ class Replayer:
         with ExitStack() as stack:
             stack.enter_context(debugger.untraced())
             effects = stack.enter_context(quiet.side_effects())
+            stack.enter_context(
+                quiet.not_waiting(lambda: NotReplayable("it waits for another thread"))
+            )
             self._prepare(stack, run, written)
             if run.receiver is not None:
                 stack.enter_context(_watching(run.receiver, recorder, entering=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -321,6 +322,21 @@ def test_a_collective_is_never_run_again(tmp_path: Any) -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert reason.startswith("the model communicates with other processes")
+
+
+class Meeting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = threading.Barrier(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.together.wait()
+        return torch.log(x * 0 - 1)
+
+
+def test_no_other_thread_is_waited_for() -> None:
+    assert run(Meeting(), 1, rows).refused == ["it waits for another thread"]
+    threading.Barrier(1).wait()
 
 
 class WithStatistics(nn.Module):
