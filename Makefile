@@ -9,10 +9,16 @@ BENCHFLAGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
+CLIENT := vscode-client
+CLIENT_READY := $(CLIENT)/node_modules/.ready tests/editor/node_modules/.ready
+NPM := $(CLIENT)/npm.sh --prefix $(CLIENT)
+# Where the npm registry can't be reached there is nothing to check the extension with.
+with_npm = if $(MAKE) --no-print-directory -s $(CLIENT_READY); then $(NPM) $(1); \
+    else echo "skipped: npm $(1), since npm can't install what it needs (above)" >&2; fi
 IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions wire) adapters
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench dist clean
+.PHONY: help demo test lint format bench dist vsix images clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -23,6 +29,7 @@ demo: $(READY)  ## train a small GPT-2 with a planted NaN and stop on it
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest $(TESTFLAGS)
+	@$(call with_npm,test)
 
 lint: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 lint: $(READY)  ## style, format, types, import floors
@@ -30,6 +37,7 @@ lint: $(READY)  ## style, format, types, import floors
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	@$(call with_npm,run lint)
 	@# In the debuggee the package has another name, so these rooms import relatively.
 	@! grep -rnE '^ *(from|import) tensorpoint(_adapters)?\b' --include='*.py' $(IN_DEBUGGEE) || { \
 	    echo "error: import relatively there" >&2; exit 1; }
@@ -45,8 +53,16 @@ dist: $(READY)  ## build wheel and sdist into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 
+vsix: dist $(CLIENT_READY)  ## build the VS Code extension into vscode-client/
+	$(NPM) run package
+
+images: $(READY)  ## make the screenshots of the documentation
+	$(BIN)/python -m pytest tests/editor -k 'nonfinite or gradient or layers'
+	cp .editor/screenshots/vscode-*.png docs/images/
+
 clean:  ## remove what was built and cached; .venv stays
 	rm -rf dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(CLIENT)/dist $(CLIENT)/*.vsix
 	find server adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian packs `venv` on its own: without it the first attempt fails half way.
@@ -61,4 +77,9 @@ $(READY): pyproject.toml constraints.txt
 	    echo "error: '$(PYTHON) -m venv' does not work. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
 	    exit 1; }
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[demo,test,dev]'
+	@touch $@
+
+# Node.js comes with .venv, as a wheel. No package runs scripts when it is installed (.npmrc).
+%/node_modules/.ready: %/package-lock.json | $(READY)
+	$(CLIENT)/npm.sh --prefix $* ci
 	@touch $@

@@ -1,0 +1,20 @@
+// Appends each message of each debug session to the file that the environment names, as JSON lines.
+const fs = require('node:fs');
+const vscode = require('vscode');
+
+exports.activate = (context) => {
+  const file = process.env.TENSORPOINT_EDITOR_TRACE;
+  const write = (entry) => fs.appendFileSync(file, `${JSON.stringify(entry)}\n`);
+  context.subscriptions.push(
+    vscode.debug.registerDebugAdapterTrackerFactory('*', {
+      createDebugAdapterTracker: ({ id, name, type, configuration }) => ({
+        onWillStartSession: () => write({ session: id, started: { name, type, configuration } }),
+        onWillReceiveMessage: (message) => write({ session: id, sent: message }),
+        onDidSendMessage: (message) => write({ session: id, received: message }),
+        onExit: (code) => write({ session: id, exited: code ?? null }),
+      }),
+    }),
+  );
+  // Extensions can be asked for something from now on.
+  write({ ready: true });
+};
