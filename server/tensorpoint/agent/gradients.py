@@ -31,8 +31,8 @@ from . import debugger
 from .hit import Hit
 from .hooks import Replaced
 from .modules import Call, Names
-from .quiet import _state as quiet  # pyright: ignore[reportPrivateUsage]
 from .quiet import is_quiet
+from .quiet import state as quiet
 from .tensors import norms_of, quick_norm, unseen, version_of
 from .watches.base import hearing
 

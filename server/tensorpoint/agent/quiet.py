@@ -15,22 +15,23 @@ class _State(threading.local):
     depth = 0
 
 
-_state = _State()
+#: `depth` is above 0 where `is_quiet`: for code that runs often, without a call.
+state = _State()
 
 
 def is_quiet() -> bool:
     """Whether this thread runs something of the program again, which is no news."""
-    return _state.depth > 0
+    return state.depth > 0
 
 
 @contextmanager
 def on_this_thread() -> Generator[None]:
     """What this thread does is not the program's doing."""
-    _state.depth += 1
+    state.depth += 1
     try:
         yield
     finally:
-        _state.depth -= 1
+        state.depth -= 1
 
 
 @contextmanager

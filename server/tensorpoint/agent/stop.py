@@ -15,7 +15,7 @@ from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
-from ..wire import Stop
+from ..wire import OperationReport, Stop
 from . import debugger, explain
 from .frames import calling_frame, outwards
 from .local import LocalRule, deliver
@@ -147,6 +147,7 @@ class Stopper:
             headline += f", made by {explain.short_name(report.name)}"
         sentences = [
             f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
+            *_place_of(report, frame),
             *(() if located is None else located.sentences),
             *event.sentences,
             *((explain.REPLAYED,) if replayed else ()),
@@ -176,3 +177,11 @@ class Stopper:
             operation=report,
             replayed_frames=replayed_frames(frame) if replayed else (),
         )
+
+
+def _place_of(report: OperationReport | None, frame: FrameType) -> tuple[str, ...]:
+    """Where the operation is, unless it is the line of the stop, which is named anyway."""
+    here = (frame.f_code.co_filename, frame.f_lineno)
+    if report is None or (report.node is None and (report.file, report.line) == here):
+        return ()
+    return (explain.operation(report),)

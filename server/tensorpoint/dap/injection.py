@@ -73,6 +73,11 @@ async def no_grad(debugpy: Peer, glob: str) -> str:
     return str((await _evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
 
 
+async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
+    """The modules of the running models, by the arguments of `tensorpoint/layers`."""
+    return await _evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
+
+
 async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
     response = await debugpy.request("evaluate", {"expression": expression, "context": "clipboard"})
     body: Message = response.get("body") or {}

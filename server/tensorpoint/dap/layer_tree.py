@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,11 +30,7 @@ def request(arguments: dict[str, Any]) -> Request:
 
 async def ask(debugpy: Peer, wanted: Request) -> LayerTree:
     """What the agent says. Raises AgentError."""
-    expression = (
-        f"__import__('sys').modules['_tensorpoint.agent.session']"
-        f".layer_tree({json.dumps(asdict(wanted))!r})"
-    )
-    answer = await injection._evaluate(debugpy, expression)  # pyright: ignore[reportPrivateUsage]
+    answer = await injection.layer_tree(debugpy, asdict(wanted))
     return convert(answer, LayerTree)
 
 

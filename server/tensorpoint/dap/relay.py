@@ -30,7 +30,7 @@ class Relay(ABC):
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Whether the client has said `initialize`.
         self._greeted = False
-        self._terminated = False
+        self._ended = asyncio.Event()
         self._over = asyncio.Event()
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Relay(ABC):
             _log.warning("debugpy's connection broke", exc_info=True)
         upstream.peer.close()
         if upstream is self._upstream:
-            if not self._terminated:
+            if not self._ended.is_set():
                 self._give_up("debugpy's adapter ended; the program may still be running")
             self._over.set()
 
@@ -148,4 +148,4 @@ class Relay(ABC):
         """Say why it ends: an adapter that exits silently shows nothing in an editor."""
         self._client.output(f"Tensorpoint: {reason}", "important")
         self._client.event("terminated")
-        self._terminated = True
+        self._ended.set()

@@ -35,6 +35,8 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
+#: How long after its debugger is gone a program is told to have ended.
+_ENDING_SECONDS = 1.0
 #: How long debugpy has for a disconnect, and for one that lets a launched program end by itself.
 _DISCONNECT_SECONDS = 8.0
 _EXIT_BY_ITSELF_SECONDS = 40.0
@@ -324,9 +326,18 @@ class Session(Relay):
             try:
                 await sync(self._debugpy, plan)
             except AgentError as error:
-                self._client.output(f"Tensorpoint: not armed: {error}", "important")
+                if not await self._is_ending():
+                    self._client.output(f"Tensorpoint: not armed: {error}", "important")
 
         self._syncing = self._spawn(send())
+
+    async def _is_ending(self) -> bool:
+        """Whether the program has just ended: it goes before `terminated` comes."""
+        try:
+            await asyncio.wait_for(self._ended.wait(), _ENDING_SECONDS)
+        except asyncio.TimeoutError:  # another class than TimeoutError on Python 3.10
+            return False
+        return True
 
     async def _on_evaluate(self, message: Message) -> None:
         arguments: Message = message["arguments"]
@@ -515,18 +526,18 @@ class Session(Relay):
     # End ---------------------------------------------------------------------------------------
 
     async def _on_terminated(self, message: Message) -> None:
-        self._terminated = True
+        self._ended.set()
         self._client.send(message)
 
     async def _on_disconnect(self, message: Message) -> None:
         """Detach without leaving a hook behind."""
         self._stops.clear()
-        if self._agent_running and not self._terminated:
+        if self._agent_running and not self._ended.is_set():
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)
             except (AgentError, asyncio.TimeoutError) as error:
                 _log.info("not disarmed before the disconnect: %s", error)
-        self._terminated = True
+        self._ended.set()
         self._pass_on(message, then=self._over.set)
         # debugpy's adapter answers nothing while it waits for a program that hangs.
         patient = message["arguments"].get("terminateDebuggee") is False

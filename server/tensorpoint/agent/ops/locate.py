@@ -150,9 +150,7 @@ class Locator:
 
 
 def _sentences(report: OperationReport, found: Found) -> tuple[str, ...]:
-    sentences = [
-        explain.operation(report),
-    ]
+    sentences: list[str] = []
     if report.cause is not None:
         sentences += [report.cause, report.cure or ""]
     sentences += [_in_words(operand) for operand in report.operands]
