@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...wire import Operand, OperationReport, PassedBy, Precision
-from .. import causes, explain
+from .. import explain
 from ..modules import Names
 from ..tensors import unseen, values_of
 from .cause import Cause
@@ -129,6 +129,9 @@ class Locator:
         )
 
     def _describe(self, operation: Operation) -> tuple[Cause | None, tuple[Operand, ...]]:
+        # Only now: the rules are 2,000 lines, which a program without a NaN never needs.
+        from .. import causes
+
         try:
             cause = causes.explain(operation, operation.names, self._scale_of(None))
             return cause, _operands(operation)
