@@ -312,8 +312,8 @@ def test_data_loader_workers_stop(write: Write) -> None:
             stopped = worker.stopped()
             stop = stopped["tensorpoint"]
             assert (stop["event"], stop["module_type"]) == ("nonfinite.forward", "Normalise")
-            assert worker.top(stopped) == ("program.py", line_of(program, "# call normalise"))
-            assert "nan" in worker.evaluate("self.normalise(x)", stopped)
+            assert worker.places(stopped)[1] == ("program.py", line_of(program, "# call normalise"))
+            assert "nan" in worker.evaluate("self(x)", stopped)
             worker.resume(stopped)
         assert session.exit_code() == 0
         assert "total" in session.output("stdout")
@@ -364,7 +364,7 @@ def test_every_rank_of_torchrun_stops(write: Write) -> None:
             stopped = rank.stopped(120)
             stop = stopped["tensorpoint"]
             assert (stop["module"], stop["module_type"], stop["step"]) == ("1", "Root", 2)
-            assert rank.top(stopped) == ("program.py", line_of(program, "# call model"))
+            assert rank.places(stopped)[1] == ("program.py", line_of(program, "# call model"))
             seen.append(rank.evaluate("rank", stopped))
         assert sorted(seen) == ["0", "1"]
         for rank in ranks:

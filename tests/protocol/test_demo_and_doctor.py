@@ -40,11 +40,7 @@ def test_demo_shows_the_stop_the_fix_and_a_clean_run() -> None:
     done = tensorpoint("demo", timeout=190)
     assert done.returncode == 0, done.stdout + done.stderr
     text = done.stdout
-    line = (
-        PROGRAM.read_text(encoding="utf-8")
-        .splitlines()
-        .index("        entropy = self.penalty(logits)")
-    )
+    line = PROGRAM.read_text(encoding="utf-8").splitlines().index("        log_p = p.log()")
     stop = text.index("NaN in the output of penalty (ConfidencePenalty)")
     assert f"{PROGRAM}:{line + 1} in forward" in text[stop:]
     fix = text.index("-        log_p = p.log()\n+        log_p = sharp.log_softmax(dim=-1)\n", stop)

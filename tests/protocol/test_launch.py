@@ -348,7 +348,7 @@ def test_a_nan_in_a_module_run_as_module_stops(write: Write) -> None:
     with Session() as session:
         session.launch(module="package.train", cwd=str(program.parent.parent))
         stopped = session.stopped()
-        assert session.top(stopped) == ("train.py", line_of(program, "# call gate"))
+        assert session.places(stopped)[1] == ("train.py", line_of(program, "# call gate"))
         session.request("setExceptionBreakpoints", filters=[])
         session.resume(stopped)
         assert session.exit_code() == 0

@@ -82,8 +82,8 @@ def test_any_client_of_debugpy_gets_the_stop_with_its_diagnosis(write: Write) ->
     with running(program, WITH_TORCH) as (process, port), stock(port) as session:
         stopped = session.stopped()
         assert stopped["reason"] == "exception"
-        assert stopped["description"] == "Paused on NaN in the output of gate (Gate)"
-        assert "NaN in the output of gate (Gate), called at program.py:" in stopped["text"]
+        assert stopped["description"] == "Paused on NaN in the output of gate (Gate), made by log"
+        assert "NaN in the output of gate (Gate), made by log, at program.py:" in stopped["text"]
         assert session.top(stopped) == (program.name, line_of(program, "# call gate"))
         # VS Code shows this in place of the text.
         info = session.request("exceptionInfo", threadId=stopped["threadId"])

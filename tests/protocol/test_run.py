@@ -63,7 +63,8 @@ def main():
 if __name__ == "__main__":
     main()
 """
-GATE_CALL = NAN_PROGRAM.splitlines().index("        return self.gate(x)") + 1
+#: The line of the operation that makes the NaN.
+GATE_LINE = next(n for n, line in enumerate(NAN_PROGRAM.splitlines(), 1) if "torch.log(" in line)
 
 
 def environment() -> dict[str, str]:
@@ -124,9 +125,9 @@ def test_json_is_one_object_a_stop_and_nothing_else_on_stdout(nan_program: Path)
     assert stop["module"] == "gate"
     assert stop["module_type"] == "Gate"
     assert stop["op"] == "aten.log.default"
-    assert (stop["file"], stop["line"]) == (str(nan_program), GATE_CALL)
+    assert (stop["file"], stop["line"]) == (str(nan_program), GATE_LINE)
     assert stop["function"] == "forward"
-    assert (stop["user_file"], stop["user_line"]) == (str(nan_program), GATE_CALL)
+    assert (stop["user_file"], stop["user_line"]) == (str(nan_program), GATE_LINE)
     assert stop["step"] == 2
     assert stop["optimizer_step"] == 0
     assert stop["value"] == 1
@@ -141,8 +142,8 @@ def test_the_report_is_on_stderr_and_stdout_is_the_programs(nan_program: Path) -
     assert done.returncode == 3
     assert done.stdout == "step 0\nstep 1\n"
     assert "NaN" in done.stderr
-    assert f"{nan_program}:{GATE_CALL} in forward" in done.stderr
-    assert re.search(rf"> {GATE_CALL} \| +return self.gate\(x\)", done.stderr)
+    assert f"{nan_program}:{GATE_LINE} in forward" in done.stderr
+    assert re.search(rf"> +{GATE_LINE} \| +return .*torch.log", done.stderr)
     assert "\x1b" not in done.stderr
 
 
@@ -211,7 +212,7 @@ def test_a_nan_in_a_subprocess_stops_and_names_the_process(
     assert done.returncode == 3, done.stderr
     assert done.stdout.endswith("step 4\n")
     assert len(re.findall(r"tensorpoint stop \d \[.*\d+.*\]", done.stderr)) == 2, done.stderr
-    assert f"{child}:{GATE_CALL} in forward" in done.stderr
+    assert f"{child}:{GATE_LINE} in forward" in done.stderr
 
     done = run("--json", "--no-subprocess", parent)
     assert stops(done) == []

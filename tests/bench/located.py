@@ -1,0 +1,233 @@
+"""How often the exact operation and line of a planted fault is found.
+
+A small transformer of one of five families, with random weights, gets a fault in the output of one
+of its modules, from a step on: family, module, step, type and operation are drawn by the seed. It
+counts as located if the first stop names the operation and the line of the fault. A fault whose
+values stay finite, since the module's output never reaches the place where it would break, is no
+fault and is drawn again.
+
+    python -m tests.bench.located SEEDS
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+FAMILIES = ("gpt2", "llama", "bert", "t5", "vit")
+_STEPS = 3
+
+
+@dataclass
+class Located:
+    """One planted fault and what the first stop said of it."""
+
+    seed: int
+    family: str
+    module: str
+    dtype: str
+    fault: str
+    found_op: str | None
+    found_line: int | None
+    expected_op: str
+    expected_line: int
+    cause: str | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether operation and line are the fault's."""
+        return (self.found_op, self.found_line) == (self.expected_op, self.expected_line)
+
+
+def measure(seeds: Sequence[int]) -> list[Located]:
+    """Plant a fault for each seed, in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.located", *map(str, seeds)],
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [Located(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+# The faults: each is one line, whose operation is the first to make a bad value ------------------
+
+
+def _log_of_negative(x: Any) -> Any:
+    import torch
+
+    shifted = x - x.amax()
+    return torch.log(shifted - 1.0)
+
+
+def _root_of_negative(x: Any) -> Any:
+    lowest = x.float().square() * -1.0 - 0.5
+    return lowest.sqrt().to(x.dtype)
+
+
+def _zero_by_zero(x: Any) -> Any:
+    zero = x - x
+    return zero / zero
+
+
+def _one_by_zero(x: Any) -> Any:
+    zero = (x - x).abs()
+    return zero.reciprocal()
+
+
+def _exp(x: Any) -> Any:
+    large = x.float().abs() * 0 + 1000.0
+    return large.exp().to(x.dtype)
+
+
+def _half(x: Any) -> Any:
+    import torch
+
+    large = x.float() * 0 + 1e6
+    return large.to(torch.float16).to(x.dtype)
+
+
+def _power(x: Any) -> Any:
+    base = x.float().abs() + 10.0
+    return (base**60.0).to(x.dtype)
+
+
+def _product(x: Any) -> Any:
+    large = x.float() * 0 + 1e25
+    return (large * large).to(x.dtype)
+
+
+def _masked_row(x: Any) -> Any:
+    import torch
+
+    masked = x.masked_fill(torch.ones_like(x, dtype=torch.bool), float("-inf"))
+    return masked.softmax(-1)
+
+
+def _inverse_cosine(x: Any) -> Any:
+    import torch
+
+    beyond = x.float() * 0 + 1.5
+    return torch.acos(beyond).to(x.dtype)
+
+
+def _in_place(x: Any) -> Any:
+    copy = x.clone()
+    copy.div_(0.0)
+    return copy
+
+
+FAULTS: tuple[tuple[Callable[[Any], Any], str, str], ...] = (
+    (_log_of_negative, "log", "torch.log("),
+    (_root_of_negative, "sqrt", ".sqrt()"),
+    (_zero_by_zero, "div", "zero / zero"),
+    (_one_by_zero, "reciprocal", ".reciprocal()"),
+    (_exp, "exp", ".exp()"),
+    (_half, "_to_copy", "torch.float16"),
+    (_power, "pow", "base**60.0"),
+    (_product, "mul", "large * large"),
+    (_masked_row, "_softmax", ".softmax("),
+    (_inverse_cosine, "acos", "torch.acos("),
+    (_in_place, "div_", ".div_("),
+)
+
+
+# One fault ---------------------------------------------------------------------------------------
+
+
+def _model(family: str) -> tuple[Any, Callable[[], dict[str, Any]]]:
+    """A tiny model and a maker of batches."""
+    import torch
+    import transformers
+
+    def ids() -> Any:
+        return torch.randint(0, 60, (2, 9))
+
+    text: dict[str, Any] = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 1}
+    if family == "gpt2":
+        config = transformers.GPT2Config(**text, n_positions=16, n_embd=32, n_layer=3, n_head=4)
+        return transformers.GPT2LMHeadModel(config), lambda: {"input_ids": ids()}
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
+    heads: dict[str, Any] = {"num_attention_heads": 4}
+    if family == "llama":
+        config = transformers.LlamaConfig(**text, **sizes, **heads, num_key_value_heads=2)
+        return transformers.LlamaForCausalLM(config), lambda: {"input_ids": ids()}
+    if family == "bert":
+        config = transformers.BertConfig(**text, **sizes, **heads)
+        return transformers.BertModel(config), lambda: {"input_ids": ids()}
+    if family == "t5":
+        config = transformers.T5Config(
+            **text, d_model=32, d_kv=8, d_ff=48, num_layers=3, num_heads=4
+        )
+        return transformers.T5EncoderModel(config), lambda: {"input_ids": ids()}
+    config = transformers.ViTConfig(**sizes, **heads, image_size=16, patch_size=8)
+    return transformers.ViTModel(config), lambda: {"pixel_values": torch.randn(2, 3, 16, 16)}
+
+
+def plant(seed: int) -> Located:
+    """Plant the fault of this seed, run the model, and see what the first stop says."""
+    import torch
+
+    import tensorpoint
+
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    family = draw.choice(FAMILIES)
+    dtype = draw.choice([torch.float32, torch.bfloat16])
+    fault, operation, text = draw.choice(FAULTS)
+    at = draw.randrange(_STEPS)
+    model, batch = _model(family)
+    model.to(dtype).train(draw.random() < 0.5)
+    names = [name for name, module in model.named_modules() if _returns_a_tensor(module) and name]
+    name = draw.choice(names)
+    module = model.get_submodule(name)
+    forward, steps_left = module.forward, [at]
+
+    def faulty(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        return output if steps_left[0] else fault(output)
+
+    module.forward = faulty
+    stops: list[Any] = []
+    with tensorpoint.watch("nonfinite()", on=stops.append), torch.set_grad_enabled(seed % 2 == 0):
+        for steps_left[0] in range(at, -1, -1):
+            inputs = {
+                key: value.to(dtype) if value.is_floating_point() else value
+                for key, value in batch().items()
+            }
+            model(**inputs)
+    source, first = inspect.getsourcelines(fault)
+    line = first + next(n for n, code in enumerate(source) if text in code)
+    found = stops[0].operation if stops else None
+    return Located(
+        seed=seed,
+        family=family,
+        module=name,
+        dtype=str(dtype).removeprefix("torch."),
+        fault=fault.__name__.strip("_"),
+        found_op=None if found is None else found.name.split(".")[1],
+        found_line=None if found is None else found.line,
+        expected_op=operation,
+        expected_line=line,
+        cause=None if found is None else found.cause,
+    )
+
+
+def _returns_a_tensor(module: Any) -> bool:
+    """Layers whose output is one tensor: what they are made of has no other modules."""
+    return not list(module.children()) and type(module).__name__ != "Embedding"
+
+
+if __name__ == "__main__":
+    for number in sys.argv[1:]:
+        print(json.dumps(asdict(plant(int(number)))), flush=True)
