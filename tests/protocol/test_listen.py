@@ -84,13 +84,15 @@ def test_any_client_of_debugpy_gets_the_stop_with_its_diagnosis(write: Write) ->
         assert stopped["reason"] == "exception"
         assert stopped["description"] == "Paused on NaN in the output of gate (Gate), made by log"
         assert "NaN in the output of gate (Gate), made by log, at program.py:" in stopped["text"]
-        assert session.top(stopped) == (program.name, line_of(program, "# call gate"))
+        assert session.places(stopped)[1] == (program.name, line_of(program, "# call gate"))
         # VS Code shows this in place of the text.
         info = session.request("exceptionInfo", threadId=stopped["threadId"])
-        assert info["exceptionId"] == "NaN in the output of gate (Gate)"
+        assert info["exceptionId"] == "NaN in the output of gate (Gate), made by log"
         assert info["description"] == stopped["text"]
         assert session.evaluate("x.min().item()", stopped) == "-1.0"
-        after = session.step("next", stopped)
+        after = session.step("stepOut", stopped)
+        assert session.top(after) == (program.name, line_of(program, "# call gate"))
+        after = session.step("next", after)
         assert session.top(after) == (program.name, line_of(program, "# after gate"))
         session.resume(after)
         again = session.stopped()
