@@ -69,7 +69,11 @@ class Locator:
 
     def listeners(self) -> tuple[Any, ...]:
         """Those who have to hear of what the program does, after all watches."""
-        return (self._entries, self._precise) if self._is_on else ()
+        return (self._entries, self._precise) if self._can_look() else ()
+
+    def _can_look(self) -> bool:
+        # A torch without modes in Python has nothing that operations could be seen with.
+        return self._is_on and "torch.utils._python_dispatch" in sys.modules
 
     def give_up(self) -> None:
         """Something of ours failed: look for nothing from now on."""
@@ -79,7 +83,7 @@ class Locator:
 
     def locate(self, suspect: Suspect | None) -> Located | None:
         """What made the value; None if nothing is to be looked for. Never raises."""
-        if not self._is_on or suspect is None:
+        if suspect is None or not self._can_look():
             return None
         try:
             return self._told(self._recorded(suspect) or self._replayer.find(suspect))

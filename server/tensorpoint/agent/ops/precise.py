@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .. import debugger
 from ..modules import Call
 from .recorder import Describe, Recorder
 
@@ -95,6 +96,8 @@ class Precise:
         inside = sys.modules["torch"]._C
         # In a backward pass autograd sets the modes back to those at its beginning.
         if inside._len_torch_dispatch_stack() or inside._current_graph_task_id() != -1:
+            return False
+        if debugger.evaluating():  # the debugger's own thread, on which plans arrive
             return False
         self._thread.recorder, self._thread.mode = recorder, recorder.mode()
         self._thread.mode.__enter__()
