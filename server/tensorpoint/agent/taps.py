@@ -251,6 +251,7 @@ class Taps:
                     self._fail(tap.topic, tap.adapter, error)
             return result
 
+        _made.append(replacement)
         return replacement
 
     # What adapters tell (tensorpoint_adapters.spec.Observer) -------------------------------------
@@ -360,6 +361,12 @@ class Fault:
     def __init__(self, topic: str, adapter: str) -> None:
         self.topic = topic
         self.metric = f"{topic} (adapter {adapter})"
+
+
+#: All replacements that were ever made. torch.jit knows torch's functions by their address: if it
+#: made its table while one of ours was in place, another function at that address later would be
+#: taken for it.
+_made: list[Callable[..., Any]] = []
 
 
 def _is_imported(name: str) -> bool:
