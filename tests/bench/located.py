@@ -1,10 +1,9 @@
 """How often the exact operation and line of a planted fault is found.
 
 A small transformer of one of five families, with random weights, gets a fault in the output of one
-of its modules, from a step on: family, module, step, type and operation are drawn by the seed. It
-counts as located if the first stop names the operation and the line of the fault. A fault whose
-values stay finite, since the module's output never reaches the place where it would break, is no
-fault and is drawn again.
+of its modules at a step: family, module, step, type and operation are drawn by the seed, the module
+among those that the model calls. It counts as located if the first stop names the operation and the
+line of the fault.
 
     python -m tests.bench.located SEEDS
 """
@@ -188,8 +187,7 @@ def plant(seed: int) -> Located:
     at = draw.randrange(_STEPS)
     model, batch = _model(family)
     model.to(dtype).train(draw.random() < 0.5)
-    names = [name for name, module in model.named_modules() if _returns_a_tensor(module) and name]
-    name = draw.choice(names)
+    name = draw.choice(_called(model, _cast(batch(), dtype)))
     module = model.get_submodule(name)
     forward, steps_left = module.forward, [at]
 
@@ -201,11 +199,7 @@ def plant(seed: int) -> Located:
     stops: list[Any] = []
     with tensorpoint.watch("nonfinite()", on=stops.append), torch.set_grad_enabled(seed % 2 == 0):
         for steps_left[0] in range(at, -1, -1):
-            inputs = {
-                key: value.to(dtype) if value.is_floating_point() else value
-                for key, value in batch().items()
-            }
-            model(**inputs)
+            model(**_cast(batch(), dtype))
     source, first = inspect.getsourcelines(fault)
     line = first + next(n for n, code in enumerate(source) if text in code)
     found = stops[0].operation if stops else None
@@ -223,9 +217,35 @@ def plant(seed: int) -> Located:
     )
 
 
-def _returns_a_tensor(module: Any) -> bool:
-    """Layers whose output is one tensor: what they are made of has no other modules."""
-    return not list(module.children()) and type(module).__name__ != "Embedding"
+def _cast(inputs: dict[str, Any], dtype: Any) -> dict[str, Any]:
+    return {
+        key: value.to(dtype) if value.is_floating_point() else value
+        for key, value in inputs.items()
+    }
+
+
+def _called(model: Any, inputs: dict[str, Any]) -> list[str]:
+    """The layers without layers of their own that a forward calls and that return one tensor.
+
+    An attention that is fused leaves its dropout out.
+    """
+    import torch
+
+    names: set[str] = set()
+
+    def note(name: str, output: object) -> None:
+        if isinstance(output, torch.Tensor) and output.is_floating_point():
+            names.add(name)
+
+    handles = [
+        module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
+        for name, module in model.named_modules()
+        if name and not list(module.children())
+    ]
+    model(**inputs)
+    for handle in handles:
+        handle.remove()
+    return sorted(names)
 
 
 if __name__ == "__main__":
