@@ -317,7 +317,7 @@ class Agent:
         self._lock = threading.RLock()
         self._stopper.after_fork()
         self._taps.after_fork()
-        self._locator.arm("module")
+        self._locator.after_fork()
         self._unhook()
         self._recorder.after_fork()
         self.facts.after_fork()

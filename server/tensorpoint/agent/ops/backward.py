@@ -20,10 +20,10 @@ def forward_and_backward(entry: Entry, parameter: Any) -> Sequence[Any]:
     pairs = [
         (tensor, given[position])
         for position, (_, tensor) in enumerate(tensors_in(output, ""))
-        if position in given and tensor.requires_grad
+        if given.get(position) is not None and tensor.requires_grad
     ]
     if not pairs:
-        raise NotReplayable("the gradients of the model's output are not known")
+        raise NotReplayable("the gradient of the model's output was too large to keep")
     outputs, gradients = zip(*pairs, strict=True)
     leaves = _leaves(entry.module, (args, kwargs))
     targets = [leaf for leaf in leaves if leaf is parameter] or leaves

@@ -75,6 +75,11 @@ class Locator:
         # A torch without modes in Python has nothing that operations could be seen with.
         return self._is_on and "torch.utils._python_dispatch" in sys.modules
 
+    def after_fork(self) -> None:
+        """Look for nothing until a plan comes, and wait for no thread of the parent's."""
+        self._replayer.after_fork()
+        self.arm("module")
+
     def give_up(self) -> None:
         """Something of ours failed: look for nothing from now on."""
         self._precise.switch(False)

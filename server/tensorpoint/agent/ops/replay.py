@@ -10,6 +10,7 @@ numbers, no counters, no caches; else the root's, from how its call began.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -85,11 +86,21 @@ class Replayer:
         self._entries = entries
         self._describe = describe
         self._hooks_aside = hooks_aside
+        self._turn = threading.Lock()
+
+    def after_fork(self) -> None:
+        """A lock that another thread of the parent held would stay locked in the child."""
+        self._turn = threading.Lock()
 
     def find(self, suspect: Suspect) -> Found:
         """The operation in `suspect`; raises `NotReplayable` with the reason if there is none."""
         if suspect.reason:
             raise NotReplayable(suspect.reason)
+        # What holds back prints and waits meanwhile is put in for the process: one after the other.
+        with self._turn:
+            return self._find(suspect)
+
+    def _find(self, suspect: Suspect) -> Found:
         reason: NotReplayable | None = None
         runs: Iterator[_Run] = iter(())
         unseen = "how the call of the model began was not seen"
@@ -128,9 +139,14 @@ class Replayer:
             yield _Run(entry.module, entry.call, (entry.args, entry.kwargs), entry, *target)
 
     def _backward_runs(self, suspect: BackwardSuspect) -> Iterator[_Run]:
-        entries = self._entries.in_backward()
+        entries = [entry for entry in self._entries.in_backward() if entry.root() is not None]
         sound = [
-            entry for entry in entries if not any(map(has_nonfinite, entry.gradients.values()))
+            entry
+            for entry in entries
+            if not any(
+                gradient is not None and has_nonfinite(gradient)
+                for gradient in entry.gradients.values()
+            )
         ]
         if entries and not sound:
             raise NotReplayable(explain.AFTER_MODEL)

@@ -15,11 +15,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .. import debugger
 from ..modules import Call, keywords_of
 from ..quiet import is_quiet
 from ..tensors import tensors_in, unseen, version_of
+from .dispatch import Key, key_of, storage_of
 from .keep import Undo, keep, keep_attributes
 from .recorder import NotReplayable
 
@@ -28,17 +31,19 @@ if TYPE_CHECKING:
 
 #: Attributes that are compared from call to call: a change tells that a module counts.
 _PLAIN = (bool, int, float, str, type(None))
-#: Calls of a root that are compared, at a cost of about 1 us a module.
+#: Calls of a root that are compared.
 _LESSONS = 2
-#: Tensors of a root's output whose gradients are kept during a backward pass.
+#: Tensors of a root's output whose gradients are kept during a backward pass, and up to which size:
+#: those of a language model's logits may be gigabytes, which the program has let go by then.
 _MAX_OUTPUTS = 4
+_MAX_KEPT_BYTES = 64 << 20
 
 
 @dataclass(eq=False)
 class Entry:
-    """How a call of a root began."""
+    """How a call of a root began. It doesn't keep the root alive."""
 
-    module: Module
+    root: weakref.ref[Module]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     #: The tensors among its arguments, with their versions.
@@ -49,8 +54,17 @@ class Entry:
     modes: Callable[[ExitStack], None]
     #: Those of the model's own, which `undo` sets back.
     generators: list[Any]
-    #: What backward brought to the tensors of its output, by their position, in the pass that runs.
+    #: What backward brought to the tensors of its output, by their position, in the pass that runs;
+    #: None for what is too large to keep.
     gradients: dict[int, Any] = field(default_factory=dict[int, Any])
+
+    @property
+    def module(self) -> Module:
+        """The root."""
+        root = self.root()
+        if root is None:
+            raise NotReplayable("the model is gone")
+        return root
 
     def call(self) -> Any:
         """Call the root as it was called."""
@@ -74,7 +88,6 @@ class Entries:
     def __init__(self) -> None:
         self._entries: weakref.WeakKeyDictionary[Module, Entry] = weakref.WeakKeyDictionary()
         self._lessons: weakref.WeakKeyDictionary[Module, _Lessons] = weakref.WeakKeyDictionary()
-
         #: Calls to which the backward pass that runs has brought gradients, newest first.
         self._in_backward: list[Entry] = []
 
@@ -91,7 +104,8 @@ class Entries:
         attributes as they are after its call, would not be the same again.
         """
         lessons = self._lessons.get(root)
-        return set() if lessons is None else {module for module, _ in lessons.changing}
+        found = () if lessons is None else (owner() for owner, _ in lessons.changing)
+        return {module for module in found if module is not None}
 
     def forget(self) -> None:
         """Keep nothing of the program's."""
@@ -104,7 +118,7 @@ class Entries:
         lessons = self._lessons.setdefault(root, _Lessons())
         lessons.learn(root)
         self._entries[root] = Entry(
-            module=root,
+            root=weakref.ref(root),
             args=call.args,
             kwargs=dict(kwargs),
             tensors=[
@@ -121,22 +135,27 @@ class Entries:
         )
 
     def on_root_exit(self, call: Call, output: Any) -> None:
-        """Hear of what backward will bring to the root's output."""
+        """Hear of what backward will bring to the root's output; without a graph it is over."""
         entry = self._entries.get(call.module)
         if entry is None:
             return
-        for position, (_, tensor) in enumerate(tensors_in(output, "")):
+        followed = False
+        for position, (_, tensor) in enumerate(islice(tensors_in(output, ""), _MAX_OUTPUTS)):
             node = tensor.grad_fn
-            if position < _MAX_OUTPUTS and node is not None:
+            if node is not None:
                 node.register_prehook(partial(self._came_in, entry, position, tensor.output_nr))
+                followed = True
+        if not followed:
+            del self._entries[call.module]
 
     def _came_in(
         self, entry: Entry, position: int, number: int, gradients: tuple[Any, ...]
     ) -> None:
         gradient = gradients[number] if number < len(gradients) else None
-        if gradient is None or is_quiet():
+        if gradient is None or is_quiet() or debugger.evaluating():
             return
-        entry.gradients[position] = gradient
+        small = gradient.numel() * gradient.element_size() <= _MAX_KEPT_BYTES
+        entry.gradients[position] = gradient if small else None
         if entry in self._in_backward:
             self._in_backward.remove(entry)
         self._in_backward.insert(0, entry)
@@ -159,15 +178,19 @@ class Entries:
         self.forget()
 
 
+#: An attribute of a module, which is not kept alive.
+_Place = tuple["weakref.ref[Module]", str]
+
+
 class _Lessons:
     """What the calls of a root change besides tensors."""
 
     def __init__(self) -> None:
         self._left = _LESSONS + 1
-        self._attributes: dict[tuple[Any, str], Any] = {}
+        self._attributes: dict[_Place, Any] = {}
         self._states: dict[str, Any] = {}
         #: Attributes that changed: counters, lists that grow.
-        self.changing: list[tuple[Any, str]] = []
+        self.changing: list[_Place] = []
         #: Which sources of random numbers besides torch's own were drawn from.
         self.draws: set[str] = set()
         #: Generators that modules hold.
@@ -190,15 +213,16 @@ class _Lessons:
         self._attributes, self._states = (attributes, states) if self._left else ({}, {})
 
 
-def _attributes(root: Module) -> Iterator[tuple[tuple[Any, str], Any]]:
+def _attributes(root: Module) -> Iterator[tuple[_Place, Any]]:
     for module in root.modules():
+        owner = weakref.ref(module)
         for name, value in vars(module).items():
             if name == "training":
                 continue
             if isinstance(value, _PLAIN):
-                yield (module, name), value
+                yield (owner, name), value
             elif isinstance(value, (list, dict, set)) and not name.startswith("_"):
-                yield (module, name), len(value)  # type: ignore[reportUnknownArgumentType]
+                yield (owner, name), len(value)  # type: ignore[reportUnknownArgumentType]
 
 
 def _generators(root: Module) -> Iterator[Any]:
@@ -213,11 +237,18 @@ def _comparable(state: Any) -> tuple[Any, ...]:
     return (state[0], state[1].tobytes(), *state[2:])
 
 
-def _attribute(owner: Any, name: str) -> list[Undo]:
-    if name not in vars(owner):
+def _attribute(owner: weakref.ref[Module], name: str) -> list[Undo]:
+    module = owner()
+    if module is None or name not in vars(module):
         return []
-    value = vars(owner)[name]
-    return [lambda: vars(owner).__setitem__(name, value), *keep(value, strongly=False)]
+    value = vars(module)[name]
+
+    def undo() -> None:
+        now = owner()
+        if now is not None:
+            vars(now)[name] = value
+
+    return [undo, *keep(value, strongly=False)]
 
 
 def _random_state(draws: set[str]) -> list[Undo]:
@@ -268,13 +299,13 @@ class Written:
     def __init__(self, inputs: list[Any]) -> None:
         self._inputs = inputs
         self._saved: list[tuple[Any, Any, int | None]] = []
-        self._known: set[tuple[Any, ...]] = set()
+        self._known: set[Key] = set()
 
     def __call__(self, tensor: Any, own: bool) -> None:
         """An operation is about to write into `tensor`, which the replay itself made if `own`."""
         if own:
             return
-        if any(_overlap(tensor, given) for given in self._inputs):
+        if any(storage_of(tensor) == storage_of(given) for given in self._inputs):
             raise NotReplayable("it overwrites its own input")
         self._save(tensor)
 
@@ -282,12 +313,7 @@ class Written:
     def _save(self, tensor: Any) -> None:
         if tensor.layout is not sys.modules["torch"].strided:
             raise NotReplayable("it writes into a sparse tensor")
-        key = (
-            tensor.untyped_storage()._cdata,
-            tensor.storage_offset(),
-            tuple(tensor.shape),
-            tensor.stride(),
-        )
+        key = key_of(tensor)
         if key not in self._known:
             self._known.add(key)
             self._saved.append((tensor, tensor.clone(), version_of(tensor)))
@@ -311,13 +337,6 @@ def _set_version(tensor: Any, version: int) -> None:
         set_version((tensor,), (version,))
     except TypeError:  # torch < 2.7
         set_version(tensor, version)
-
-
-def _overlap(tensor: Any, other: Any) -> bool:
-    try:
-        return bool(tensor.untyped_storage()._cdata == other.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):
-        return False
 
 
 @contextmanager

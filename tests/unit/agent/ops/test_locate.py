@@ -155,6 +155,13 @@ def test_of_two_models_the_one_whose_output_gradient_was_finite() -> None:
     assert agent.report == BY_ROOT
 
 
+def test_a_criterion_that_is_gone_by_then_is_no_matter() -> None:
+    model = Net()
+    with locating() as agent:
+        nn.MSELoss()(model(torch.randn(4, 3)), torch.ones(4, 1)).backward()
+    assert agent.report == BY_ROOT
+
+
 def test_of_several_calls_the_one_that_made_it() -> None:
     class Cell(nn.Module):
         def __init__(self) -> None:
@@ -162,7 +169,7 @@ def test_of_several_calls_the_one_that_made_it() -> None:
             self.linear = nn.Linear(3, 3)
 
         def forward(self, h: torch.Tensor, floor: float) -> torch.Tensor:
-            return torch.sqrt(torch.relu(self.linear(h)) * 0 + floor)
+            return torch.sqrt(self.linear(h) * 0 + floor)
 
     cell, h = Cell(), torch.zeros(4, 3)
     with locating() as agent:
@@ -170,6 +177,18 @@ def test_of_several_calls_the_one_that_made_it() -> None:
             h = cell(h, floor)
         h.sum().backward()
     assert agent.report == BY_ROOT
+
+
+def test_the_gradient_of_an_output_that_is_too_large_to_keep_is_the_reason(
+    monkeypatch: Any,
+) -> None:
+    from tensorpoint.agent.ops import state
+
+    monkeypatch.setattr(state, "_MAX_KEPT_BYTES", 8)
+    with locating() as agent:
+        model = Net()
+        model(torch.randn(4, 3)).sum().backward()
+    assert "the gradient of the model's output was too large to keep" in agent.reason
 
 
 def test_what_is_made_in_the_loss_is_told_and_recorded_from_then_on() -> None:

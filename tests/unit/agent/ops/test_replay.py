@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import gc
 import random
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -273,6 +277,72 @@ def test_a_cache_given_as_an_argument_is_as_long_as_it_was() -> None:
     assert len(cache.keys) == 12
 
 
+def test_the_cache_of_transformers_is_as_long_as_it_was() -> None:
+    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+    def decode(model: Any) -> list[torch.Tensor]:
+        cache: Any = DynamicCache(config=model.config)
+        ids = torch.tensor([[1, 2, 3]])
+        with torch.no_grad():
+            for _ in range(4):
+                output = model(input_ids=ids, past_key_values=cache, use_cache=True)
+                ids = output.logits[:, -1:].argmax(-1)
+        return [ids, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))]
+
+    def make() -> Any:
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=32,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+        )
+        model: Any = LlamaForCausalLM(config).eval()
+        model.model.layers[1].mlp.act_fn = Asides()
+        return model
+
+    expected = decode(make())
+    with looking() as watch:
+        found = decode(make())
+    assert watch.operation[0] == "log"
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.equal(other)
+
+
+class Asides(nn.Module):
+    """Its third call makes a NaN that only a layer on the side sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.aside = 0, nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.aside(torch.log(x * 0 - 1) if self.calls == 3 else x)
+        return x
+
+
+def test_a_model_is_let_go_with_what_was_noted_of_it() -> None:
+    with looking():
+        model = Outer(Counting())
+        for _ in range(4):
+            model(torch.randn(4, 4, requires_grad=True))
+        gone = weakref.ref(model)
+        del model
+        gc.collect()
+        assert gone() is None
+
+
+def test_without_a_graph_the_batch_is_let_go_when_the_call_ends() -> None:
+    with looking(), torch.no_grad():
+        model, batch = Outer(Masked()), rows() * 0
+        model(batch)
+        gone = weakref.ref(batch)
+        del batch
+        assert gone() is None
+
+
 class Printing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         print("forward")
@@ -322,6 +392,36 @@ def test_a_collective_is_never_run_again(tmp_path: Any) -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert reason.startswith("the model communicates with other processes")
+
+
+def test_replays_of_several_threads_leave_everything_as_it_was() -> None:
+    class Finding:
+        found: ClassVar[list[str]] = []
+
+        def on_exit(self, call: Call, outer: list[Call], output: Any) -> None:
+            suspect = ForwardSuspect(output, call=call, outer=tuple(outer))
+            self.found.append(replayer.find(suspect).made.name)
+
+    def fail(culprit: Any, error: Exception) -> None:
+        raise error
+
+    def state() -> list[Any]:
+        return [threading.Condition.wait, threading.Barrier.wait, builtins.open, sys.stdout]
+
+    entries, hooks, before = Entries(), Hooks(Names(), fail), state()
+    replayer = Replayer(entries, hooks.aside)
+    hooks.listen([entries, Finding()])
+    hooks.install()
+    try:
+        threads = [threading.Thread(target=Printing(), args=[rows()]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        hooks.remove()
+    assert Finding.found == ["log"] * 8
+    assert state() == before
 
 
 class Meeting(nn.Module):
