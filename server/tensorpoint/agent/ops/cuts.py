@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from .operands import body_of, in_order, parse
+from .syntax import body_of, in_order, parse
 
 #: Methods (and functions of torch's) whose result requires no gradient.
 _METHODS = frozenset(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from .operands import body_of, in_order, parse
+from .syntax import body_of, in_order, parse
 
 _MESSAGE = re.compile(
     r"modified by an inplace operation: \[[^\[\]]*\[(?P<shape>[^\]]*)\]\]"

@@ -17,34 +17,31 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dis
 import inspect
 import linecache
-import sys
-import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import islice
 from types import CodeType
-from typing import Any, Final, Literal
+from typing import Any
 
-Kind = Literal["call", "operator", "subscript", "attribute", "truth", "iteration"]
-_Span = tuple[int, int, int, int]
-
-
-class _Unknown:
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-#: The value of an expression that cannot be had without running something.
-UNKNOWN: Final = _Unknown()
+from .peek import UNKNOWN, attribute, element_of, is_module, is_tensor
+from .syntax import (
+    INNER,
+    NODES,
+    SCOPES,
+    Kind,
+    Span,
+    by_line,
+    covering,
+    kind_of,
+    opname_at,
+    parse,
+    span_at,
+    span_of,
+)
 
 _LONGEST_TEXT = 80
 _LONGEST_SEQUENCE = 8
-#: Attributes of a tensor that are views or facts: reading them runs nothing of the program's.
-_OF_TENSORS = frozenset({"T", "mT", "data", "grad", "shape", "dtype", "device", "requires_grad"})
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -75,14 +72,6 @@ _LITERAL = (
     *(ast.Constant, ast.Tuple, ast.List, ast.expr_context),
     *(ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
 )
-_NODES: dict[Kind, tuple[type[ast.AST], ...]] = {
-    "call": (ast.Call,),
-    "operator": (ast.BinOp, ast.AugAssign, ast.UnaryOp, ast.Compare),
-    "subscript": (ast.Subscript,),
-    "attribute": (ast.Attribute,),
-    "truth": (ast.expr,),
-    "iteration": (ast.expr,),
-}
 
 
 @dataclass(frozen=True)
@@ -151,7 +140,7 @@ def site(
     f_globals: Mapping[str, Any],
 ) -> Site | None:
     """What is called or computed at an instruction of `code`; None where that cannot be told."""
-    kind = _kind(_opname(code, lasti))
+    kind = kind_of(opname_at(code, lasti))
     lines = linecache.getlines(code.co_filename, dict(f_globals)) if kind else []
     if kind is None or not lines:
         return None
@@ -159,8 +148,8 @@ def site(
         tree = parse("".join(lines))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    span = _span(code, lasti)
-    path = _covering(tree, span) if span else _by_line(tree, code, lasti, lineno, kind)
+    span = span_at(code, lasti)
+    path = covering(tree, span) if span else by_line(tree, code, lasti, lineno, kind)
     if not path:
         return None
     return _Reader(lines, f_locals, f_globals).read(kind, path, span)
@@ -168,7 +157,7 @@ def site(
 
 def is_raise(code: CodeType, lasti: int) -> bool:
     """Whether the instruction is a `raise` (or a failing `assert`) of the source."""
-    return _opname(code, lasti) in ("RAISE_VARARGS", "RERAISE")
+    return opname_at(code, lasti) in ("RAISE_VARARGS", "RERAISE")
 
 
 def argument_in(code: CodeType, f_locals: Mapping[str, Any], operand: Operand) -> Any:
@@ -206,157 +195,6 @@ def _rest_name(code: CodeType, flag: int) -> str:
     return code.co_varnames[place]
 
 
-# Instructions -------------------------------------------------------------------------------------
-
-
-def _opname(code: CodeType, lasti: int) -> str:
-    bytecode = code.co_code
-    while 0 < lasti < len(bytecode) and bytecode[lasti] == 0 and dis.opname[0] == "CACHE":
-        lasti -= 2
-    return dis.opname[bytecode[lasti]] if 0 <= lasti < len(bytecode) else ""
-
-
-def _kind(opname: str) -> Kind | None:
-    if opname in ("CALL_INTRINSIC_1", "CALL_INTRINSIC_2"):
-        return None
-    if opname == "PRECALL" or opname.startswith("CALL"):
-        return "call"
-    if opname in ("BINARY_SUBSCR", "BINARY_SLICE", "STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"):
-        return "subscript"
-    if opname == "UNARY_NOT" or opname == "TO_BOOL" or "JUMP_IF_" in opname:
-        return "truth"
-    if opname.startswith("POP_JUMP_"):
-        return "truth"
-    if opname in ("COMPARE_OP", "CONTAINS_OP"):
-        return "operator"
-    if opname.startswith(("BINARY_", "INPLACE_", "UNARY_")):
-        return "operator"
-    if opname in ("GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"):
-        return "iteration"
-    if opname in ("LOAD_ATTR", "LOAD_METHOD"):
-        return "attribute"
-    return None
-
-
-def _span(code: CodeType, lasti: int) -> _Span | None:
-    """Start and end of the instruction's source; None where the code object doesn't know."""
-    if sys.version_info < (3, 11) or lasti < 0:
-        return None
-    found = next(islice(code.co_positions(), lasti // 2, None), (None, None, None, None))
-    line, end_line, column, end_column = found
-    if line is None or end_line is None or column is None or end_column is None:
-        return None  # python -X no_debug_ranges
-    return line, column, end_line, end_column
-
-
-# Nodes --------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4)
-def parse(source: str) -> ast.Module:
-    """The tree of a source text. Raises SyntaxError, ValueError, MemoryError, RecursionError."""
-    return ast.parse(source)
-
-
-def _span_of(node: Any) -> _Span | None:
-    if not isinstance(node, (ast.expr, ast.stmt, ast.keyword)):
-        return None
-    end_line, end_column = node.end_lineno, node.end_col_offset
-    if end_line is None or end_column is None:
-        return None
-    return node.lineno, node.col_offset, end_line, end_column
-
-
-def _covering(tree: ast.AST, span: _Span) -> list[ast.AST]:
-    """The nodes that the span is in, outermost first."""
-    path: list[ast.AST] = []
-    inside = [tree]
-    while inside:
-        node = inside.pop(0)
-        own = _span_of(node)
-        if own is not None:
-            if not (own[:2] <= span[:2] and own[2:] >= span[2:]):
-                continue
-            path.append(node)
-            inside = []
-        # Nodes without a place (arguments, comprehensions) are looked into.
-        inside.extend(ast.iter_child_nodes(node))
-    return path
-
-
-def _by_line(
-    tree: ast.Module, code: CodeType, lasti: int, lineno: int, kind: Kind
-) -> list[ast.AST]:
-    """For Python 3.10: the node, found by counting; [] if that is ambiguous."""
-    if kind in ("truth", "iteration"):
-        return []
-    body = body_of(tree, code)
-    if body is None:
-        return []
-    candidates = [
-        path
-        for path in in_order(body)
-        if isinstance(path[-1], _NODES[kind]) and lineno in _lines_of(path[-1])
-    ]
-    same: list[int] = []
-    line = None
-    for instruction in dis.get_instructions(code):
-        line = instruction.starts_line or line
-        if line == lineno and _kind(instruction.opname) == kind:
-            same.append(instruction.offset)
-    if len(candidates) == 1:
-        return candidates[0]
-    if len(candidates) != len(same) or lasti not in same:
-        return []
-    return candidates[same.index(lasti)]
-
-
-def _lines_of(node: Any) -> set[int]:
-    """The lines that an instruction of the node may have: of a method call that of its name."""
-    lines = {node.lineno}
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        lines = {node.func.end_lineno or node.lineno}
-    return lines
-
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_INNER = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-def body_of(tree: ast.Module, code: CodeType) -> ast.AST | None:
-    """The function (or the whole module) in the tree that a code object was made of."""
-    if code.co_name == "<module>":
-        return tree
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.name == code.co_name
-        and min([node.lineno, *(item.lineno for item in node.decorator_list)])
-        == code.co_firstlineno
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def in_order(root: ast.AST) -> Iterator[list[ast.AST]]:
-    """Paths to the nodes of one code object, in the order in which they are evaluated."""
-
-    def visit(node: ast.AST, path: list[ast.AST]) -> Iterator[list[ast.AST]]:
-        here = [*path, node]
-        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
-        if isinstance(node, ast.Assign):
-            children = (node.value, *node.targets)
-        for child in children:
-            if not isinstance(child, (*_SCOPES, *_INNER)):
-                yield from visit(child, here)
-        yield here
-
-    return visit(root, [])
-
-
-# Values -------------------------------------------------------------------------------------------
-
-
 class _Reader:
     """Reads expressions of one frame, without running anything of the program."""
 
@@ -367,18 +205,18 @@ class _Reader:
         self._locals = f_locals
         self._globals = f_globals
 
-    def read(self, kind: Kind, path: list[ast.AST], span: _Span | None) -> Site | None:
+    def read(self, kind: Kind, path: list[ast.AST], span: Span | None) -> Site | None:
         """The site at the innermost node of `path` that is of the kind."""
-        nodes: list[Any] = [node for node in path if isinstance(node, _NODES[kind])]
+        nodes: list[Any] = [node for node in path if isinstance(node, NODES[kind])]
         whole: Any = path[-1]
         # Some versions give the whole statement as the place of its condition.
-        if span == _span_of(whole) and isinstance(whole, (ast.If, ast.While, ast.For)):
+        if span == span_of(whole) and isinstance(whole, (ast.If, ast.While, ast.For)):
             nodes = [whole.iter if isinstance(whole, ast.For) else whole.test]
             path = [whole, *nodes]
         elif span is not None:
-            exact = [node for node in nodes if _span_of(node) == span]
+            exact = [node for node in nodes if span_of(node) == span]
             # The instruction of a method call begins at the method's name.
-            ending = [node for node in nodes if (_span_of(node) or (0,) * 4)[2:] == span[2:]]
+            ending = [node for node in nodes if (span_of(node) or (0,) * 4)[2:] == span[2:]]
             nodes = exact or (ending if kind in ("call", "attribute") else [])
         if not nodes:
             return None
@@ -404,7 +242,7 @@ class _Reader:
                 yield self._text(node), value
                 return
         for child in ast.iter_child_nodes(node):
-            if not isinstance(child, (*_SCOPES, *_INNER)):
+            if not isinstance(child, (*SCOPES, *INNER)):
                 yield from self._named(child)
 
     def _site(self, kind: Kind, node: Any, parent: ast.AST | None) -> Site | None:
@@ -530,7 +368,7 @@ class _Reader:
             yield self._operand(node)
 
     def _text(self, node: Any) -> str:
-        span = _span_of(node)
+        span = span_of(node)
         if span is None:
             return ast.unparse(node)
         first, column, last, end_column = span
@@ -564,7 +402,7 @@ class _Reader:
             return -number if type(number) in (int, float) else UNKNOWN
         if isinstance(node, ast.Subscript):
             owner, key = self._evaluate(node.value), self._evaluate(node.slice)
-            return UNKNOWN if owner is UNKNOWN or key is UNKNOWN else item(owner, key)
+            return UNKNOWN if owner is UNKNOWN or key is UNKNOWN else element_of(owner, key)
         if isinstance(node, (ast.Tuple, ast.List)):
             values = [self._evaluate(part) for part in node.elts]
             return UNKNOWN if any(value is UNKNOWN for value in values) else tuple(values)
@@ -586,80 +424,6 @@ def _parts_of_index(node: ast.expr) -> Iterator[ast.expr]:
             yield from (bound for bound in (part.lower, part.upper, part.step) if bound is not None)
         else:
             yield part
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of the program's torch."""
-    torch = sys.modules.get("torch")
-    tensor = getattr(torch, "Tensor", None)
-    return tensor is not None and isinstance(value, tensor)
-
-
-def is_module(value: Any) -> bool:
-    """Whether it is a module of the program's torch."""
-    nn = sys.modules.get("torch.nn")
-    module = getattr(nn, "Module", None)
-    return module is not None and isinstance(value, module)
-
-
-def attribute(owner: Any, name: str) -> Any:
-    """An attribute, if it can be had without running anything of the program; else UNKNOWN."""
-    if isinstance(owner, types.ModuleType):
-        return vars(owner).get(name, UNKNOWN)
-    if is_tensor(owner) and name in _OF_TENSORS:
-        return getattr(owner, name) if _is_plain(owner) else UNKNOWN
-    if is_module(owner):
-        for table in ("_parameters", "_buffers", "_modules"):
-            found = vars(owner).get(table)
-            if isinstance(found, dict) and name in found:
-                return found[name]
-    found = inspect.getattr_static(owner, name, UNKNOWN)
-    if isinstance(found, types.MemberDescriptorType) or type(found).__name__ == "_tuplegetter":
-        return found.__get__(owner, type(owner))
-    if isinstance(found, (staticmethod, classmethod)):
-        return found.__func__
-    is_function = isinstance(found, (types.FunctionType, types.BuiltinFunctionType))
-    is_method = isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType))
-    if is_function or is_method or isinstance(owner, type):
-        return found
-    held = type(found)
-    return UNKNOWN if hasattr(held, "__get__") else found
-
-
-def item(owner: Any, key: Any) -> Any:
-    """An element, if it can be had without running anything of the program; else UNKNOWN."""
-    torch = sys.modules.get("torch")
-    if type(owner) in (list, tuple):
-        return owner[key] if type(key) is int and -len(owner) <= key < len(owner) else UNKNOWN
-    if isinstance(owner, dict) and type(owner).__getitem__ is dict.__getitem__:  # pyright: ignore[reportUnknownMemberType]
-        return dict.get(owner, key, UNKNOWN)
-    if is_module(owner) and torch is not None:
-        containers = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
-        children = vars(owner).get("_modules")
-        if isinstance(owner, containers) and isinstance(children, dict):
-            if type(key) is int:
-                values = list(children.values())
-                return values[key] if -len(values) <= key < len(values) else UNKNOWN
-            return children.get(key, UNKNOWN)
-        return UNKNOWN
-    if is_tensor(owner) and _is_plain(owner) and _is_static_index(key):
-        return owner[key]
-    return UNKNOWN
-
-
-def _is_static_index(key: Any) -> bool:
-    parts = key if type(key) is tuple else (key,)
-    return all(type(part) is int or part is None or part is ... for part in parts)
-
-
-def _is_plain(tensor: Any) -> bool:
-    """Whether looking at it runs torch's code only: no subclass, no mode of the program's."""
-    torch: Any = sys.modules["torch"]
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and not torch._C._len_torch_function_stack()
-        and not torch._C._len_torch_dispatch_stack()
-    )
 
 
 def tensors_in(expression: str, value: Any) -> list[tuple[str, Any]]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger
 from ..frames import AGENT_FOLDER, is_internal, outwards
 from .dispatch import is_same
-from .operands import UNKNOWN, operands
+from .operands import operands
 from .operation import Line
+from .peek import UNKNOWN
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-path = Path(__file__).parents[4] / "server" / "tensorpoint" / "agent" / "ops" / "operands.py"
-spec = importlib.util.spec_from_file_location("operands", path)
-assert spec is not None and spec.loader is not None
-operands = importlib.util.module_from_spec(spec)
-sys.modules["operands"] = operands
-spec.loader.exec_module(operands)
+# The folder as a package of its own: what is above it needs more than the standard library.
+sys.path.append(str(Path(__file__).parents[4] / "server" / "tensorpoint" / "agent"))
+operands = importlib.import_module("ops.operands")
 
 
 class Wrong(Exception):

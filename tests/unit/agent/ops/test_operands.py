@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from tensorpoint.agent.ops.operands import UNKNOWN, operands
+from tensorpoint.agent.ops.operands import operands
+from tensorpoint.agent.ops.peek import UNKNOWN
 from tests.protocol.pythons import other_pythons
 
 CHECK = Path(__file__).with_name("operands_check.py")
