@@ -78,8 +78,6 @@ class Flow:
     module: weakref.ref[Module] | None = None
     #: The module in whose forward that is, None where no other is around.
     inside: weakref.ref[Module] | None
-    output: weakref.ref[Any]
-    version: int
     #: The modules that got it as an argument, innermost first, and the flows of their outputs.
     receivers: tuple[tuple[weakref.ref[Module], Flow], ...] = ()
     #: The number of the pass that came by last.

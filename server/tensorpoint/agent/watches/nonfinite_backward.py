@@ -7,8 +7,9 @@ by more than 1 it probes for overflow, and nothing is reported.
 
 Cost: one 2-norm per parameter and backward (1 % of a step of a GPT-2-like model; shared with
 `grad_norm`), and about 9 us a module to follow what backward brings (see `flows`), 4 of them
-torch's own for putting a hook on a node. Reading each output gradient would cost 2 to 5 %. Kept
-gradients are dropped at the end of the pass; those above 16 MiB are read at once, not kept.
+torch's own for putting a hook on a node: harmless layers get none. Reading each output gradient
+would cost 2 to 5 %. Kept gradients are dropped at the end of the pass; those above 16 MiB are read
+at once, not kept.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
+#: Layers of torch whose backward makes no NaN and no infinity of finite gradients: one that comes
+#: into their output bad is bad in their input.
+_HARMLESS = (
+    *("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Flatten", "Hardtanh", "Identity"),
+    *("MaxPool1d", "MaxPool2d", "MaxPool3d", "ReLU", "ReLU6", "Unflatten"),
+)
+#: A tensor, its version, and what is known of it.
+Followed = tuple["weakref.ref[torch.Tensor]", "int | None", Flow]
 #: Of the tensors that the children of a forward have returned and received, how many are known.
 _SIBLINGS = 4
 #: Tensors of one output that are followed.
@@ -68,6 +77,7 @@ class NonfiniteBackward(Watch):
         torch = sys.modules["torch"]
         self._plain: Any = torch.Tensor
         self._flat = {torch.Tensor, type(None)}
+        self._harmless = frozenset(getattr(torch.nn, name, None) for name in _HARMLESS)
         self._function_modes = torch._C._len_torch_function_stack
         self._transform = torch._C._functorch.maybe_current_level
 
@@ -91,14 +101,28 @@ class NonfiniteBackward(Watch):
             outputs = [item for _, item in tensors_in(output, "")]
         around = outer[-1] if outer else self._thread
         module, inside = weakref.ref(call.module), weakref.ref(outer[-1].module) if outer else None
-        flows: list[Flow] = []
+        if (
+            type(call.module) in self._harmless
+            and type(output) is plain
+            and args
+            and type(args[0]) is plain
+            and "forward" not in call.module.__dict__
+        ):
+            passed = self._flow_into(call, outer, inside)
+            if passed is not None:
+                only: Any = output
+                followed = weakref.ref(only), only._version, passed
+                around.flow = (followed, *around.flow)[:_SIBLINGS]
+                return None
+        returned: list[Followed] = []
         for item in outputs:
             node = getattr(item, "grad_fn", None)
             if node is None:
                 continue
             version = item._version
-            for flow in call.flow:
-                if flow.output() is item and flow.version == version:  # a child's, passed on
+            for followed in call.flow:
+                if followed[0]() is item and followed[1] == version:  # a child's, passed on
+                    flow = followed[2]
                     flow.module, flow.inside = module, inside
                     break
             else:
@@ -106,40 +130,56 @@ class NonfiniteBackward(Watch):
                     continue  # it returns what it got: Identity, Dropout in evaluation
                 flow = Flow()
                 flow.maker = flow.module = module
-                flow.inside, flow.output, flow.version = inside, weakref.ref(item), version
+                flow.inside = inside
                 node.register_prehook(partial(self._passes.came_by, flow, item.output_nr))
-            flows.append(flow)
-            if len(flows) == _MAX_OUTPUTS:
+            returned.append((weakref.ref(item), version, flow))
+            if len(returned) == _MAX_OUTPUTS:
                 break
-        if not flows:
+        if not returned:
             return None
-        received: list[Flow] = []
+        received: list[Followed] = []
         for value in (*args, *call.kwargs.values()) if call.kwargs else args:
             if type(value) is not plain or not value.requires_grad:
                 continue
             version = call.version if args and value is args[0] else value._version
             made = None
             for source in (around, call, *outer[-2::-1], self._thread):
-                for known in source.flow:
-                    if known.output() is value and known.version == version:
-                        made = known
+                for followed in source.flow:
+                    if followed[0]() is value and followed[1] == version:
+                        made = followed[2]
                         break
                 if made is not None:
                     break
             else:
                 node = value.grad_fn
-                current = value._version
-                if node is None or version != current:
+                if node is None or version != value._version:
                     continue
                 made = Flow()
-                made.inside, made.output, made.version = inside, weakref.ref(value), current
+                made.inside = inside
                 node.register_prehook(partial(self._passes.came_by, made, value.output_nr))
             if made.maker is None:
-                received.append(made)
-            for flow in flows:
-                made.receivers += ((module, flow),)
-        around.flow = (*flows, *received, *around.flow)[:_SIBLINGS]
+                received.append((weakref.ref(value), version, made))
+            for followed in returned:
+                made.receivers += ((module, followed[2]),)
+        around.flow = (*returned, *received, *around.flow)[:_SIBLINGS]
         return None
+
+    def _flow_into(
+        self, call: Call, outer: list[Call], inside: weakref.ref[Module] | None
+    ) -> Flow | None:
+        """What is known of a harmless layer's argument, and so of its output: a hook less."""
+        value: Any = call.args[0]
+        for source in (*reversed(outer), self._thread):
+            for reference, version, flow in source.flow:
+                if reference() is value and version == call.version:
+                    return flow
+        node = value.grad_fn
+        if node is None or call.version != value._version:
+            return None
+        flow = Flow()
+        flow.inside = inside
+        node.register_prehook(partial(self._passes.came_by, flow, value.output_nr))
+        return flow
 
     # The backward pass ---------------------------------------------------------------------------
 
@@ -312,4 +352,4 @@ class NonfiniteBackward(Watch):
 class _Outermost(threading.local):
     """What a root call is called from: the program. Flows of root outputs."""
 
-    flow: tuple[Flow, ...] = ()
+    flow: tuple[Followed, ...] = ()
