@@ -118,6 +118,10 @@ def _facts(stop: Stop) -> list[tuple[str, str]]:
     facts = [("module", f"{module} ({stop.module_type})" if stop.module_type else module)]
     if stop.operation is not None:
         facts.append(("op", stop.operation.name))
+        for passed in stop.operation.way[1:]:
+            place = f", {passed.file}:{passed.line}" if passed.file else ""
+            inside = f" in {passed.module}" if passed.module else ""
+            facts.append(("then", f"{passed.op}{inside}{place}"))
     if stop.step is not None:
         step = f"{stop.step}"
         if stop.optimizer_step is not None:

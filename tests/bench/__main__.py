@@ -19,7 +19,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import entropy, latency, machine, overhead, table  # noqa: E402
+from tests.bench import entropy, latency, located, machine, overhead, table  # noqa: E402
 from tests.bench.fleet import Fleet  # noqa: E402
 
 
@@ -40,6 +40,8 @@ def main() -> None:
                 rows += overhead.measure(fleet, group, model, effort, least)
     _say(began, "training small models for false stops of entropy_shift")
     detections = entropy.measure(seeds=(71,) if arguments.quick else (71, 72))
+    _say(began, "planting faults for each of the finders")
+    planted = located.measure(range(6 if arguments.quick else 50))
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
         table.page(
@@ -47,6 +49,7 @@ def main() -> None:
             table.latency_table(latencies),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
+            table.located_table(planted, groups[overhead.WATCHES]),
         )
     )
     if arguments.json is not None:
@@ -71,6 +74,7 @@ def main() -> None:
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],
             "entropy_shift": [asdict(row) for row in detections],
+            "located": [{**asdict(row), "exact": row.exact} for row in planted],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -2,8 +2,8 @@
 
 A small transformer of one of five families, with random weights, gets a fault in the output of one
 of its modules at a step: family, module, step, type and operation are drawn by the seed, the module
-among those that the model calls. It counts as located if the first stop names the operation and the
-line of the fault.
+among those that the model calls. It counts as located if what is named first is the operation and
+the line of the fault. Half of the seeds train: a loss and its backward follow the forward.
 
     python -m tests.bench.located SEEDS
 """
@@ -27,27 +27,31 @@ _STEPS = 3
 
 @dataclass
 class Located:
-    """One planted fault and what the first stop said of it."""
+    """One planted fault and what a finder named."""
 
+    finder: str
     seed: int
     family: str
     module: str
     dtype: str
+    trains: bool
     fault: str
     found_op: str | None
     found_line: int | None
     expected_op: str
     expected_line: int
-    cause: str | None
 
     @property
     def exact(self) -> bool:
         """Whether operation and line are the fault's."""
-        return (self.found_op, self.found_line) == (self.expected_op, self.expected_line)
+        if self.found_op is None or self.found_line != self.expected_line:
+            return False
+        # Autograd's nodes are named without the underscores of private and in-place operations.
+        return self.found_op.strip("_") == self.expected_op.strip("_")
 
 
 def measure(seeds: Sequence[int]) -> list[Located]:
-    """Plant a fault for each seed, in a process of their own."""
+    """Plant a fault for each seed and finder, in a process of their own."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.located", *map(str, seeds)],
         cwd=Path(__file__).resolve().parents[2],
@@ -173,18 +177,18 @@ def _model(family: str) -> tuple[Any, Callable[[], dict[str, Any]]]:
     return transformers.ViTModel(config), lambda: {"pixel_values": torch.randn(2, 3, 16, 16)}
 
 
-def plant(seed: int) -> Located:
-    """Plant the fault of this seed, run the model, and see what the first stop says."""
+def plant(seed: int, finder: str) -> Located:
+    """Plant the fault of this seed, run the model, and see what the finder names."""
     import torch
 
-    import tensorpoint
+    from tests.bench.finders import FINDERS, Named
 
     draw = random.Random(seed)
     torch.manual_seed(seed)
     family = draw.choice(FAMILIES)
     dtype = draw.choice([torch.float32, torch.bfloat16])
     fault, operation, text = draw.choice(FAULTS)
-    at = draw.randrange(_STEPS)
+    at, trains = draw.randrange(_STEPS), seed % 2 == 0
     model, batch = _model(family)
     model.to(dtype).train(draw.random() < 0.5)
     name = draw.choice(_called(model, _cast(batch(), dtype)))
@@ -196,24 +200,25 @@ def plant(seed: int) -> Located:
         return output if steps_left[0] else fault(output)
 
     module.forward = faulty
-    stops: list[Any] = []
-    with tensorpoint.watch("nonfinite()", on=stops.append), torch.set_grad_enabled(seed % 2 == 0):
+    named = Named()
+    with FINDERS[finder](model, named), torch.set_grad_enabled(trains):
         for steps_left[0] in range(at, -1, -1):
-            model(**_cast(batch(), dtype))
+            output = model(**_cast(batch(), dtype))[0]
+            if trains:
+                output.float().square().mean().backward()
     source, first = inspect.getsourcelines(fault)
-    line = first + next(n for n, code in enumerate(source) if text in code)
-    found = stops[0].operation if stops else None
     return Located(
+        finder=finder,
         seed=seed,
         family=family,
         module=name,
         dtype=str(dtype).removeprefix("torch."),
+        trains=trains,
         fault=fault.__name__.strip("_"),
-        found_op=None if found is None else found.name.split(".")[1],
-        found_line=None if found is None else found.line,
+        found_op=named.op,
+        found_line=named.line,
         expected_op=operation,
-        expected_line=line,
-        cause=None if found is None else found.cause,
+        expected_line=first + next(n for n, code in enumerate(source) if text in code),
     )
 
 
@@ -248,6 +253,13 @@ def _called(model: Any, inputs: dict[str, Any]) -> list[str]:
     return sorted(names)
 
 
+def _main(seeds: Sequence[str]) -> None:
+    from tests.bench.finders import FINDERS
+
+    for seed in map(int, seeds):
+        for finder in FINDERS:
+            print(json.dumps(asdict(plant(seed, finder))), flush=True)
+
+
 if __name__ == "__main__":
-    for number in sys.argv[1:]:
-        print(json.dumps(asdict(plant(int(number)))), flush=True)
+    _main(sys.argv[1:])

@@ -116,6 +116,8 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
         _Variant("naive isnan().any() hooks", worker, "naive"),
         _Variant("set_detect_anomaly(True)", worker, "detect_anomaly"),
         _Variant("DebugUnderflowOverflow", worker, "DebugUnderflowOverflow"),
+        _Variant("isfinite() on each operation", worker, "isfinite_mode"),
+        _Variant("DebugMode", worker, "DebugMode"),
     )
 
 
@@ -132,9 +134,10 @@ def _in_session(fleet: Fleet) -> Sequence[_Variant]:
     )
 
 
+WATCHES = "A watch armed, no debugger: all variants in one process"
 GROUPS = (
     Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed, False),
-    Group("A watch armed, no debugger: all variants in one process", 45, _watches),
+    Group(WATCHES, 60, _watches),
     Group(
         "Armed under the debugger: switched on and off in one session",
         60,

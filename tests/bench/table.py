@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tests.bench.entropy import CONDITION, FACTORS, LEAST_CHANGE, Detection
 from tests.bench.latency import TARGET_P50_MS, Latency
+from tests.bench.located import Located
 from tests.bench.overhead import Overhead
 from tests.bench.spread import Spread
 
@@ -82,6 +83,31 @@ def detection_table(rows: Sequence[Detection]) -> Table:
             *(_found(*row.delays(factor)) for factor in FACTORS),
         )
     return table
+
+
+def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
+    """How many planted faults each finder named by operation and line, and what it costs."""
+    models = list(dict.fromkeys(row.model for row in costs))
+    table = _table(
+        "Planted faults named by operation and line, beside the cost of a step (step / plain)",
+        "",
+        ["all", "in training", "without gradients", *models],
+    )
+    for finder in dict.fromkeys(row.finder for row in rows):
+        of_it = [row for row in rows if row.finder == finder]
+        steps = {row.model: f"{row.ratio.median:.2f}" for row in costs if finder in row.what}
+        table.add_row(
+            finder,
+            _share(of_it),
+            _share([row for row in of_it if row.trains]),
+            _share([row for row in of_it if not row.trains]),
+            *(steps.get(model, "") for model in models),
+        )
+    return table
+
+
+def _share(rows: Sequence[Located]) -> str:
+    return f"{sum(row.exact for row in rows)} of {len(rows)}"
 
 
 def _found(delays: Sequence[int], changed: int, unchanged: int) -> str:

@@ -14,6 +14,7 @@ from tensorpoint.agent.bootstrap import boot
 from tensorpoint.dap.launch import PACKAGE_FOLDER
 from tensorpoint.wire import WIRE_VERSION, Plan, Tensorpoint
 from tensorpoint.wire.codec import encode
+from tests.bench.finders import debug_mode, isfinite_mode
 
 _NOTHING = encode(Plan(WIRE_VERSION))
 _NONFINITE = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "condition", "nonfinite()"),)))
@@ -69,6 +70,14 @@ def _detect_anomaly(_: nn.Module) -> AbstractContextManager[object]:
     return torch.autograd.set_detect_anomaly(True)
 
 
+def _isfinite_mode(_: nn.Module) -> AbstractContextManager[object]:
+    return isfinite_mode()
+
+
+def _debug_mode(_: nn.Module) -> AbstractContextManager[object]:
+    return debug_mode()
+
+
 def _none(_: nn.Module) -> AbstractContextManager[object]:
     return nullcontext()
 
@@ -81,4 +90,6 @@ WATCHES: dict[str, Callable[[nn.Module], AbstractContextManager[object]]] = {
     "naive": _naive,
     "detect_anomaly": _detect_anomaly,
     "DebugUnderflowOverflow": _debug_underflow_overflow,
+    "isfinite_mode": _isfinite_mode,
+    "DebugMode": _debug_mode,
 }

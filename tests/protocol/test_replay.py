@@ -100,6 +100,8 @@ def test_the_frames_on_top_are_the_second_runs_and_the_rest_the_programs(program
             LINES["h = self.ratio(h * 0 if blank else h)"],
             LINES["h = self.ratio(h * 0 if blank else h)"],
             LINES["output = net(x, blank=step == 2)"],
+            0,
+            LINES["return share.clamp(max=2.0)"],
         ]
         assert len(replayed) == 2
         # Editors ask for the top frame alone first, and for the rest then.
@@ -108,6 +110,38 @@ def test_the_frames_on_top_are_the_second_runs_and_the_rest_the_programs(program
         rest = session.request("stackTrace", threadId=thread, startFrame=1, levels=20)
         names = [frame["name"] for frame in (*first["stackFrames"], *rest["stackFrames"])]
         assert names == [frame["name"] for frame in frames]
+
+
+def test_the_way_to_the_value_is_listed_below_the_stack_and_in_the_console(program: Path) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        *_, label, clamp = session.frames(stopped)
+        assert label["presentationHint"] == "label"
+        assert (clamp["name"], clamp["presentationHint"]) == (
+            "aten.clamp.default in ratio",
+            "subtle",
+        )
+        assert clamp["source"]["path"] == str(program)
+        assert session.request("scopes", frameId=clamp["id"]) == {"scopes": []}
+        refusal = session.refused("evaluate", expression="x", frameId=clamp["id"], context="watch")
+        assert "that operation is over" in refusal
+        thread = stopped["threadId"]
+        whole = session.request("stackTrace", threadId=thread)
+        pages = [
+            session.request("stackTrace", threadId=thread, startFrame=start, levels=2)
+            for start in range(0, whole["totalFrames"] + 1, 2)
+        ]
+        assert [page["totalFrames"] for page in pages] == [whole["totalFrames"]] * len(pages)
+        ids = [frame["id"] for page in pages for frame in page["stackFrames"]]
+        assert ids == [frame["id"] for frame in whole["stackFrames"]]
+        title, line, end = [
+            body
+            for body in session.seen("output")
+            if body.get("group") or body["output"].startswith("  aten.clamp")
+        ]
+        assert (title["group"], end["group"]) == ("startCollapsed", "end")
+        assert (line["source"]["path"], line["line"]) == (str(program), clamp["line"])
 
 
 def test_the_console_has_autograd_and_the_locals_there(program: Path, untouched: str) -> None:

@@ -216,6 +216,11 @@ def place(module: Module, path: str) -> str:
     return f"{path} ({name})" if path else name
 
 
+def unhooked(module: Module, path: str) -> str:
+    """Where the operation ran, if that module's hooks did not."""
+    return f"It ran in {place(module, path)}, called through .forward(), which runs no hooks."
+
+
 def unhooked_children(module: Module) -> tuple[str, ...]:
     """A note if `module.forward` calls a child's `.forward()` directly, which runs no hook."""
     try:

@@ -138,6 +138,11 @@ class Stopper:
             path = self._names.path(event.module, within)
             step = self._names.step(event.module)
             headline += f" {explain.place(event.module, path)}"
+        module, ran_in = event.module, ()
+        if located is not None and located.module is not None:
+            module = located.module
+            path = self._names.path(module, module)
+            ran_in = (explain.unhooked(module, path),)
         user = next((outer for outer in outwards(frame) if debugger.in_project(outer)), None)
         file, function = debugger.client_path(frame), frame.f_code.co_name
         called = event.entered is not None and event.entered is event.module
@@ -148,6 +153,7 @@ class Stopper:
         sentences = [
             f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
             *_place_of(report, frame),
+            *ran_in,
             *(() if located is None else located.sentences),
             *event.sentences,
             *((explain.REPLAYED,) if replayed else ()),
@@ -162,7 +168,7 @@ class Stopper:
             condition=rule.tensorpoint.text,
             event=event.name,
             module=path,
-            module_type="" if event.module is None else type(event.module).__name__,
+            module_type="" if module is None else type(module).__name__,
             file=file,
             line=frame.f_lineno,
             function=function,

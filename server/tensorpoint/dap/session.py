@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from ..wire import WIRE_VERSION, Plan
-from . import console, facts, launch, layer_tree, status
+from ..wire import WIRE_VERSION, Plan, Stop
+from . import console, facts, launch, layer_tree, status, way
 from .breakpoints import (
     FILTERS,
     Refusal,
@@ -343,7 +343,10 @@ class Session(Relay):
         arguments: Message = message["arguments"]
         expression = str(arguments.get("expression", ""))
         if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
-            self._pass_on(message)
+            if self._stops.is_past(int(arguments.get("frameId") or 0)):
+                self._client.refuse(message, "that operation is over: choose a frame of the stack")
+            else:
+                self._pass_on(message)
             return
         glob = console.facts_glob(expression)
         if glob is not None:
@@ -431,6 +434,8 @@ class Session(Relay):
                     "line": told.line,
                 },
             )
+        for output in way.outputs(told.operation) if isinstance(told, Stop) else ():
+            self._client.event("output", output)
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
@@ -439,8 +444,7 @@ class Session(Relay):
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        thread, start = int(arguments.get("threadId", 0)), int(arguments.get("startFrame") or 0)
-        self._pass_on(message, lambda body: self._stops.note_stack(thread, start, body))
+        self._pass_on(message, lambda body: self._stops.note_stack(arguments, body))
 
     async def _on_exception_info(self, message: Message) -> None:
         body = self._stops.exception_info(message["arguments"])
@@ -450,7 +454,11 @@ class Session(Relay):
             self._client.respond(message, body)
 
     async def _on_scopes(self, message: Message) -> None:
-        scope = self._stops.scope(int(message["arguments"].get("frameId", 0)))
+        frame = int(message["arguments"].get("frameId", 0))
+        if self._stops.is_past(frame):
+            self._client.respond(message, {"scopes": []})
+            return
+        scope = self._stops.scope(frame)
 
         def put_first(body: Message) -> None:
             if scope is not None:

@@ -9,6 +9,7 @@ import msgspec
 from ..wire import OperationReport, Stop
 from ..wire.codec import convert
 from ..wire.torch_error import TorchError
+from . import way
 from .injection import STOP_VALUES
 from .peer import Peer
 
@@ -16,6 +17,8 @@ Message = dict[str, Any]
 
 #: Our variable references; pydevd's count up from 1 and stay far below.
 _FIRST_REFERENCE = 1_900_000_000
+#: Our frame ids, likewise; so many for each thread.
+_FIRST_FRAME, _FRAMES = 1_800_000_000, 100
 #: What pydevd adds to the items of a dictionary.
 _NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
 
@@ -36,6 +39,8 @@ class Stops:
         self._threads_of_frames: dict[int, int] = {}
         #: File and function of the frames of a second run that the client has not yet asked for.
         self._replayed: dict[int, list[tuple[str, str]]] = {}
+        #: What is listed below a thread's frames.
+        self._ways: dict[int, list[Message]] = {}
 
     def take(self, body: Message) -> Stop | None:
         """Remember the stop in a `stopped` event's body, if it is one of ours."""
@@ -43,7 +48,10 @@ class Stops:
             stop = convert(body["tensorpoint"], Stop)
         except (KeyError, msgspec.ValidationError):
             return None
-        self._by_thread[int(body.get("threadId", 0))] = stop
+        thread = int(body.get("threadId", 0))
+        self._by_thread[thread] = stop
+        first = _FIRST_FRAME + len(self._ways) * _FRAMES
+        self._ways[thread] = way.frames(stop.operation, first)
         return stop
 
     def clear(self) -> None:
@@ -51,19 +59,31 @@ class Stops:
         self._by_thread.clear()
         self._threads_of_frames.clear()
         self._replayed.clear()
+        self._ways.clear()
 
-    def note_stack(self, thread: int, start: int, body: Message) -> None:
-        """Learn which frame id the top frame of a stopped thread has, and mark replayed frames.
+    def note_stack(self, arguments: Message, body: Message) -> None:
+        """Learn which frame id the top frame of a stopped thread has, and add to its stack.
 
-        `start` is the number of the first frame: editors ask for the top one, then for the rest.
+        Editors ask for the top frame, then for the rest.
         """
+        thread, start = int(arguments.get("threadId", 0)), int(arguments.get("startFrame") or 0)
         frames: list[Message] = body.get("stackFrames") or []
-        if thread not in self._by_thread or not frames:
+        if thread not in self._by_thread:
             return
-        if start == 0:
+        if start == 0 and frames:
             self._threads_of_frames[int(frames[0]["id"])] = thread
             self._replayed[thread] = list(self._by_thread[thread].replayed_frames)
         _mark_replayed(frames, self._replayed.get(thread, []))
+        below, real = self._ways[thread], int(body.get("totalFrames") or start + len(frames))
+        if below:
+            end = start + (int(arguments.get("levels") or 0) or real + len(below))
+            shown = below[max(0, start - real) : max(0, end - real)]
+            body.update(stackFrames=[*frames, *shown], totalFrames=real + len(below))
+
+    @staticmethod
+    def is_past(frame: int) -> bool:
+        """Whether a frame id is that of an operation that is over."""
+        return _FIRST_FRAME <= frame < _FIRST_REFERENCE
 
     def exception_info(self, arguments: Message) -> Message | None:
         """The body of `exceptionInfo`, or None if the thread isn't at one of our stops."""

@@ -1,5 +1,5 @@
-# expect: stop event=nonfinite.forward module= type=Model step=2 op=sqrt
-"""A block is called through .forward(): no hook runs for it, so the root is the nearest owner.
+# expect: stop event=nonfinite.forward module=block type=Block step=2 op=sqrt
+"""A block is called through .forward(): no hook runs for it, its frame tells of it.
 
 The NaN that the block makes first comes out of `head`.
 """

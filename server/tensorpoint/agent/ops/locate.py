@@ -25,6 +25,7 @@ from .suspect import Suspect
 
 if TYPE_CHECKING:
     import torch
+    from torch.nn import Module
 
 #: Operations that are listed on the way from the producer.
 _MAX_WAY = 12
@@ -38,6 +39,8 @@ class Located:
     sentences: tuple[str, ...]
     #: Live objects for the "Tensor event" scope.
     values: dict[str, Any]
+    #: The module that ran it, where that was called by `.forward()`, so that no watch knows of it.
+    module: Module | None = None
     #: Calls back with the frame of its line; False if it could not.
     live: Callable[[Callable[[FrameType], None]], bool] | None = None
 
@@ -134,6 +137,7 @@ class Locator:
             report,
             _sentences(report, found),
             {name: item for name, item in operation.arguments.items() if item is not None},
+            found.made.module if found.made.is_unhooked else None,
             found.live,
         )
 

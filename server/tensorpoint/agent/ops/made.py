@@ -41,6 +41,8 @@ class Made:
     has_own_line: bool
     #: The module in whose forward it ran.
     module: Module | None = None
+    #: Whether that was called by `.forward()`, which runs no hooks.
+    is_unhooked: bool = False
     #: Whether autograd ran it.
     in_backward: bool = False
     #: The whole operation, for one that made the value rather than passing it on, and what was said

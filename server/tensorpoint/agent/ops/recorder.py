@@ -34,7 +34,7 @@ from .dispatch import (
 )
 from .made import Made
 from .operation import Line, Operation
-from .stack import CallSite, is_called_by_python, lines_at, module_at
+from .stack import CallSite, is_called_by_python, lines_at, module_at, runs_hooks
 
 if TYPE_CHECKING:
     import torch
@@ -280,6 +280,7 @@ class Recorder:
         node = self._node()
         frame = sys._getframe(1)
         has_own_line = node is None or is_called_by_python(frame)
+        module = module_at(frame)
         made = Made(
             name=call.func.overloadpacket.__name__,
             full_name=full_name,
@@ -291,7 +292,8 @@ class Recorder:
             outside=outside,
             lines=lines_at(frame) if has_own_line else self._lines_of(node),
             has_own_line=has_own_line,
-            module=module_at(frame),
+            module=module,
+            is_unhooked=module is not None and not runs_hooks(module, frame),
             in_backward=node is not None if viewed is None else viewed.in_backward,
         )
         if not any(source.has_nan for source in made.followed()):

@@ -55,10 +55,26 @@ def replayed_frames(frame: FrameType) -> tuple[tuple[str, str], ...]:
 
 
 def module_at(frame: FrameType | None) -> Module | None:
-    """The module in whose forward `frame` is."""
+    """The module in whose forward `frame` is, however that was called."""
+    torch_nn = sys.modules["torch.nn"]
+    call_impl = torch_nn.Module._call_impl.__code__
+    for outer in outwards(frame):
+        code = outer.f_code
+        if code is call_impl:
+            return outer.f_locals["self"]
+        if code.co_name == "forward" and code.co_argcount:
+            module = outer.f_locals.get(code.co_varnames[0])
+            if isinstance(module, torch_nn.Module):
+                return module
+    return None
+
+
+def runs_hooks(module: Module, frame: FrameType | None) -> bool:
+    """Whether the call of `module` that `frame` is in went by `module(...)`, not `.forward()`."""
     call_impl = sys.modules["torch.nn"].Module._call_impl.__code__
-    found = next((outer for outer in outwards(frame) if outer.f_code is call_impl), None)
-    return None if found is None else found.f_locals["self"]
+    return any(
+        outer.f_code is call_impl and outer.f_locals["self"] is module for outer in outwards(frame)
+    )
 
 
 @dataclass(frozen=True)
