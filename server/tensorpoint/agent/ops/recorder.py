@@ -34,7 +34,14 @@ from .dispatch import (
 )
 from .made import Made
 from .operation import Line, Operation
-from .stack import CallSite, is_called_by_python, lines_at, module_at, runs_hooks
+from .stack import (
+    CallSite,
+    is_called_by_python,
+    is_recomputed,
+    lines_at,
+    module_at,
+    runs_hooks,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -225,9 +232,11 @@ class Recorder:
             self._forward[number] = _Call(func, arguments, tuple(outputs), lines_at(frame), site)
 
     def _node(self) -> Any:
-        """The autograd node that runs."""
+        """The autograd node that runs; none for a checkpoint's forward in the middle of it."""
         node = sys.modules["torch"]._C._current_autograd_node()
-        return None if node is self._outer_node else node
+        if node is None or node is self._outer_node or is_recomputed(sys._getframe(1)):
+            return None
+        return node
 
     @unseen
     def _sources(self, arguments: Arguments) -> tuple[dict[str, Made], dict[str, bool]]:

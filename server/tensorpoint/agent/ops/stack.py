@@ -144,6 +144,19 @@ def _is_border(frame: FrameType) -> bool:
     return code.co_name == _BORDER and code.co_filename.startswith(AGENT_FOLDER)
 
 
+def is_recomputed(frame: FrameType | None) -> bool:
+    """Whether `frame` is in a checkpointed forward that runs again inside a backward pass."""
+    checkpoint: Any = sys.modules.get("torch.utils.checkpoint")
+    if checkpoint is None:
+        return False
+    for outer in outwards(frame):
+        if _is_border(outer):
+            return False
+        if outer.f_code.co_filename == checkpoint.__file__:
+            return True
+    return False
+
+
 def is_called_by_python(frame: FrameType | None) -> bool:
     """Whether a line of the program's calls `frame`, rather than autograd's engine."""
     for outer in outwards(frame):

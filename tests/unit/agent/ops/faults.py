@@ -1,0 +1,206 @@
+"""One line each that makes a bad value of an activation `x`: in a forward, or in its backward.
+
+The line is marked; the operation is the one that is to be named.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+
+def zeros(x: torch.Tensor) -> torch.Tensor:
+    """0 for each element of `x`, as a function of it."""
+    return x - x
+
+
+def large(x: torch.Tensor) -> torch.Tensor:
+    """Near the limit of float32 and bfloat16."""
+    return x.float() * 0 + 3e38
+
+
+def log_of_negative(x: torch.Tensor) -> torch.Tensor:
+    below = zeros(x) - 1.0
+    return x + torch.log(below)  # <- log
+
+
+def log_of_zero(x: torch.Tensor) -> torch.Tensor:
+    nothing = zeros(x)
+    return x * nothing.log()  # <- log
+
+
+def log1p_of_minus_one(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.log1p(zeros(x) - 1.0)  # <- log1p
+
+
+def root_of_negative(x: torch.Tensor) -> torch.Tensor:
+    below = zeros(x) - 0.5
+    return x + below.sqrt()  # <- sqrt
+
+
+def inverse_root_of_zero(x: torch.Tensor) -> torch.Tensor:
+    return x + zeros(x).rsqrt()  # <- rsqrt
+
+
+def zero_by_zero(x: torch.Tensor) -> torch.Tensor:
+    total = zeros(x).sum(-1, keepdim=True)
+    return zeros(x) / total  # <- div
+
+
+def one_by_zero(x: torch.Tensor) -> torch.Tensor:
+    return x + 1.0 / zeros(x).abs()  # <- reciprocal
+
+
+def division_in_place(x: torch.Tensor) -> torch.Tensor:
+    copy = x.clone()
+    copy.div_(0.0)  # <- div_
+    return copy
+
+
+def infinity_minus_infinity(x: torch.Tensor) -> torch.Tensor:
+    scores = torch.where(x == x, float("inf"), x)
+    return scores - scores.amax(-1, keepdim=True)  # <- sub
+
+
+def exponential(x: torch.Tensor) -> torch.Tensor:
+    return x + (zeros(x).float() + 1000.0).exp()  # <- exp
+
+
+def power(x: torch.Tensor) -> torch.Tensor:
+    return x + (zeros(x).float() + 10.0) ** 60  # <- pow
+
+
+def product_of_two(x: torch.Tensor) -> torch.Tensor:
+    return x + large(x) * 10.0  # <- mul
+
+
+def product_of_all(x: torch.Tensor) -> torch.Tensor:
+    return x + large(x).prod(-1, keepdim=True)  # <- prod
+
+
+def sum_of_all(x: torch.Tensor) -> torch.Tensor:
+    return x + large(x).sum(-1, keepdim=True)  # <- sum
+
+
+def to_half(x: torch.Tensor) -> torch.Tensor:
+    return x + large(x).half()  # <- _to_copy
+
+
+def matrix_product(x: torch.Tensor) -> torch.Tensor:
+    flat = large(x).flatten(0, -2)
+    with torch.autocast("cpu", enabled=False):
+        return x + (flat @ flat.mT).amax()  # <- mm
+
+
+def inverse_cosine(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.acos(zeros(x) + 1.5)  # <- acos
+
+
+def inverse_hyperbolic_tangent(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.atanh(zeros(x) + 1.0)  # <- atanh
+
+
+def logit_of_one(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.logit(zeros(x) + 1.0)  # <- logit
+
+
+def inverse_error_function(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.erfinv(zeros(x) + 2.0)  # <- erfinv
+
+
+def masked_row(x: torch.Tensor) -> torch.Tensor:
+    masked = x.masked_fill(x == x, float("-inf"))
+    return masked.softmax(-1)  # <- _softmax
+
+
+def variance_of_one(x: torch.Tensor) -> torch.Tensor:
+    return x + x[..., :1].var(-1, keepdim=True)  # <- var
+
+
+def mean_of_none(x: torch.Tensor) -> torch.Tensor:
+    return x + x[..., :0].mean(-1, keepdim=True)  # <- mean
+
+
+def all_ignored(x: torch.Tensor) -> torch.Tensor:
+    rows = x.flatten(0, -2).float()
+    none = torch.full((len(rows),), -100)
+    return x + functional.cross_entropy(rows, none)  # <- nll_loss_forward
+
+
+def normalised_without_eps(x: torch.Tensor) -> torch.Tensor:
+    return functional.normalize(zeros(x), dim=-1, eps=0.0)  # <- div
+
+
+def digamma_at_zero(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.digamma(zeros(x))  # <- digamma
+
+
+FORWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    *(log_of_negative, log_of_zero, log1p_of_minus_one, root_of_negative, inverse_root_of_zero),
+    *(zero_by_zero, one_by_zero, division_in_place, infinity_minus_infinity, exponential, power),
+    *(product_of_two, product_of_all, sum_of_all, to_half, matrix_product, inverse_cosine),
+    *(inverse_hyperbolic_tangent, logit_of_one, inverse_error_function, masked_row),
+    *(variance_of_one, mean_of_none, all_ignored, normalised_without_eps, digamma_at_zero),
+)
+
+
+def root_at_zero(x: torch.Tensor) -> torch.Tensor:
+    return x + zeros(x).sqrt()  # <- sqrt
+
+
+def norm_by_hand(x: torch.Tensor) -> torch.Tensor:
+    squares = zeros(x).pow(2).sum(-1, keepdim=True)
+    return x + squares.sqrt()  # <- sqrt
+
+
+def fractional_power_at_zero(x: torch.Tensor) -> torch.Tensor:
+    return x + zeros(x) ** 0.7  # <- pow
+
+
+def inverse_cosine_at_one(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.acos(zeros(x) + 1.0)  # <- acos
+
+
+def masked_logarithm(x: torch.Tensor) -> torch.Tensor:
+    logs = zeros(x).log()  # <- log
+    return torch.where(x == x, x, logs)
+
+
+def masked_quotient(x: torch.Tensor) -> torch.Tensor:
+    ratio = x / zeros(x)  # <- div
+    return torch.where(x == x, x, ratio)
+
+
+def masked_exponential(x: torch.Tensor) -> torch.Tensor:
+    grown = (x + 1000.0).exp()  # <- exp
+    return torch.where(x == x, x, grown)
+
+
+BACKWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    *(root_at_zero, norm_by_hand, fractional_power_at_zero, inverse_cosine_at_one),
+    *(masked_logarithm, masked_quotient, masked_exponential),
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the mark says."""
+
+    op: str
+    line: int
+
+
+def expected(fault: Callable[..., Any]) -> Expected:
+    """The operation and the line that are to be named."""
+    source, first = inspect.getsourcelines(fault)
+    ((offset, op),) = [
+        (number, line.split("# <- ")[1].strip())
+        for number, line in enumerate(source)
+        if "# <- " in line
+    ]
+    return Expected(op, first + offset)
