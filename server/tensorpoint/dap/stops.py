@@ -18,7 +18,7 @@ Message = dict[str, Any]
 #: Our variable references; pydevd's count up from 1 and stay far below.
 _FIRST_REFERENCE = 1_900_000_000
 #: Our frame ids, likewise; so many for each thread.
-_FIRST_FRAME, _FRAMES = 1_800_000_000, 100
+_FIRST_FRAME, _LAST_FRAME, _FRAMES = 1_600_000_000, 1_699_999_999, 100
 #: What pydevd adds to the items of a dictionary.
 _NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
 
@@ -83,7 +83,7 @@ class Stops:
     @staticmethod
     def is_past(frame: int) -> bool:
         """Whether a frame id is that of an operation that is over."""
-        return _FIRST_FRAME <= frame < _FIRST_REFERENCE
+        return _FIRST_FRAME <= frame <= _LAST_FRAME
 
     def exception_info(self, arguments: Message) -> Message | None:
         """The body of `exceptionInfo`, or None if the thread isn't at one of our stops."""
