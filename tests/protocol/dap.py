@@ -476,6 +476,12 @@ class Session:
         return self.expect("stopped", timeout)
 
     def frames(self, stopped: Message) -> list[Message]:
+        """The thread's frames, without what is listed below them under a label."""
+        frames = self.all_frames(stopped)
+        labels = [n for n, item in enumerate(frames) if item.get("presentationHint") == "label"]
+        return frames[: labels[0]] if labels else frames
+
+    def all_frames(self, stopped: Message) -> list[Message]:
         return self.request("stackTrace", threadId=stopped["threadId"])["stackFrames"]
 
     def top(self, stopped: Message) -> tuple[str, int]:

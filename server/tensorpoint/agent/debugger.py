@@ -191,6 +191,23 @@ def in_project(frame: FrameType) -> bool:
     return not type(db).apply_files_filter(db, frame, frame.f_code.co_filename, True)
 
 
+def has_trace_function() -> bool:
+    """Whether every Python frame costs: from 3.12 on pydevd has events for some code only."""
+    return _debugger() is not None and sys.version_info < (3, 12)
+
+
+def steps_into(file: str) -> bool:
+    """Whether the debugger stops in a file at all: with `justMyCode` not in a library's."""
+    db = _debugger()
+    if db is None:
+        return False
+    filtering = db._files_filtering
+    excluded = filtering.exclude_by_filter(file, None)
+    if excluded is not None:
+        return not excluded
+    return not filtering.use_libraries_filter() or bool(filtering.in_project_roots(file))
+
+
 def describe_exceptions(
     describe: Callable[[type[BaseException], Any, TracebackType | None], Described | None],
     calls_torch: Callable[[FrameType], bool],
@@ -246,6 +263,22 @@ def untraced() -> Generator[None]:
         yield
     finally:
         pydevd_tracing.SetTrace(tracer)
+
+
+@contextmanager
+def traced() -> Generator[None]:
+    """Within what is `untraced`, by a trace function: this is traced all the same."""
+    db = _debugger()
+    if db is None:
+        yield
+        return
+    import pydevd_tracing  # type: ignore[import-not-found]
+
+    db.enable_tracing()
+    try:
+        yield
+    finally:
+        pydevd_tracing.SetTrace(None)
 
 
 def _debugger() -> Any:

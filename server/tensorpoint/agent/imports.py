@@ -1,4 +1,4 @@
-"""Runs a function once torch has been imported, without importing it ourselves."""
+"""Imports of the program's: runs a function after torch's, and lets libraries load untraced."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
 
 _POLL_SECONDS = 0.02
@@ -33,6 +34,20 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
         waiter.start()
     else:
         act()
+
+
+def load_untraced(
+    steps_into: Callable[[str], bool],
+    untraced: Callable[[], AbstractContextManager[None]],
+    traced: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """From now on load the modules that the debugger doesn't step into without its trace function.
+
+    With one, `import torch` takes 3.1 s of CPU in place of 1.7 (torch 2.13, Python 3.11). A module
+    that is stepped into is traced while it is loaded, also where a library imports it.
+    """
+    if not any(isinstance(finder, _Untracing) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Untracing(steps_into, untraced, traced))
 
 
 def _is_being_imported(module: ModuleType) -> bool:
@@ -88,3 +103,55 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+class _Untracing(importlib.abc.MetaPathFinder):
+    """Steps aside for the real finders, too, and switches the trace function around each load."""
+
+    def __init__(
+        self,
+        steps_into: Callable[[str], bool],
+        untraced: Callable[[], AbstractContextManager[None]],
+        traced: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._steps_into = steps_into
+        self._untraced, self._traced = untraced, traced
+        self._thread = _Loading()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        thread = self._thread
+        others = (item for item in [*sys.meta_path] if item is not self)
+        finds = (getattr(finder, "find_spec", None) for finder in others)
+        specs = (find(fullname, path, target) for find in finds if find is not None)
+        spec = next((found for found in specs if found is not None), None)
+        if spec is None or spec.loader is None or not spec.has_location or spec.origin is None:
+            return spec
+        untrace = not self._steps_into(spec.origin)
+        if untrace == thread.is_untraced:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            before = thread.is_untraced
+            if untrace == before:  # reloaded elsewhere
+                load(module)
+                return
+            thread.is_untraced = untrace
+            try:
+                with self._untraced() if untrace else self._traced():
+                    load(module)
+            finally:
+                thread.is_untraced = before
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+class _Loading(threading.local):
+    #: Whether a module is being loaded untraced.
+    is_untraced = False

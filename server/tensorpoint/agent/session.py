@@ -24,7 +24,7 @@ from .facts_file import Keeper
 from .gradients import Gradients
 from .hit import TensorpointWarning
 from .hooks import Hooks
-from .imports import when_imported
+from .imports import load_untraced, when_imported
 from .judge import Judge
 from .layers import LayerBreakpoints
 from .local import LocalRule
@@ -127,6 +127,8 @@ class Agent:
         errors = TorchErrors(self._names)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
+        if debugger.has_trace_function():
+            load_untraced(debugger.steps_into, debugger.untraced, debugger.traced)
 
     def sync(self, text: str) -> str:
         """Take a plan (JSON of `wire.Plan`). A plan of another version is refused."""

@@ -7,12 +7,14 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from tensorpoint.agent.imports import when_imported
+from tensorpoint.agent.imports import load_untraced, when_imported
 
 NAME = "a_module_to_wait_for"
 
@@ -172,3 +174,68 @@ def test_imported_on_two_threads_at_once_it_acts_once(folder: Path) -> None:
     for thread in threads:
         thread.join(20)
     assert len(act.modules) == 1
+
+
+# Without the trace function -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def modules(folder: Path) -> Iterator[dict[str, list[str]]]:
+    """A library that imports another and a module of the project; how each was loaded."""
+    (folder / "a_library.py").write_text("import another_library, the_project\n")
+    (folder / "another_library.py").write_text("")
+    (folder / "the_project.py").write_text("import a_third_library\n")
+    (folder / "a_third_library.py").write_text("")
+    importlib.invalidate_caches()
+    switches: dict[str, list[str]] = {"made": []}
+
+    def switching(name: str) -> Any:
+        @contextmanager
+        def switched() -> Iterator[None]:
+            switches["made"].append(name)
+            yield
+            switches["made"].append(f"end of {name}")
+
+        return switched
+
+    load_untraced(
+        lambda file: Path(file).name.startswith("the_project"),
+        switching("untraced"),
+        switching("traced"),
+    )
+    yield switches
+    for name in ("a_library", "another_library", "the_project", "a_third_library"):
+        sys.modules.pop(name, None)
+
+
+def test_libraries_are_loaded_untraced_and_what_is_stepped_into_traced(
+    modules: dict[str, list[str]],
+) -> None:
+    library: Any = importlib.import_module("a_library")
+    assert library.the_project.a_third_library
+    assert modules["made"] == [
+        *("untraced", "traced", "untraced"),
+        *("end of untraced", "end of traced", "end of untraced"),
+    ]
+    importlib.reload(library)
+    assert modules["made"][6:] == ["untraced", "end of untraced"]
+
+
+def test_the_projects_own_imports_are_left_alone(modules: dict[str, list[str]]) -> None:
+    own: Any = importlib.import_module("the_project")
+    assert own.a_third_library and modules["made"] == ["untraced", "end of untraced"]
+
+
+def test_a_module_that_is_not_there_and_one_that_fails(
+    folder: Path, modules: dict[str, list[str]]
+) -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        importlib.import_module("no_such_library")
+    (folder / "a_library.py").write_text("raise RuntimeError('broken')\n")
+    importlib.invalidate_caches()
+    with pytest.raises(RuntimeError, match="broken"):
+        importlib.import_module("a_library")
+    (folder / "a_library.py").write_text("import another_library\n")
+    importlib.invalidate_caches()
+    importlib.import_module("a_library")
+    assert modules["made"].count("untraced") == 2
