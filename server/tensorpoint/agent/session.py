@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import adapters, debugger
+from . import adapters, debugger, debugger_values, debugger_words
 from . import layer_tree as trees
 from .facts import Recorder
 from .facts_file import Keeper
@@ -35,6 +35,11 @@ from .stop import Stopper
 from .taps import Taps
 from .torch_errors import TorchErrors, calls_torch
 from .updates import Updates
+from .values.known import Known
+from .values.measures import Measures
+from .values.owners import Owners
+from .values.requests import Refused, Requests
+from .values.view import View
 from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
@@ -79,6 +84,13 @@ def layer_tree(request: str) -> str:
     return _agent.layer_tree(request)
 
 
+def values(request: str) -> str:
+    """A request about values (`values.requests`) and its answer, both JSON."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.values(request)
+
+
 def no_grad(glob: str) -> str:
     """The parameters that got no gradient in the newest step, for `tp nograd`."""
     if _agent is None:
@@ -119,6 +131,9 @@ class Agent:
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
+        owners, recorder = Owners(self._names.roots), self._recorder
+        self._view = View(Known(owners, recorder.of_layer, recorder.of_parameter))
+        self._requests = Requests(self._view, recorder)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
@@ -145,7 +160,7 @@ class Agent:
             facts_file=message.get("facts_file", ""),
             precision=message.get("precision", "module"),
         )
-        debugger.prepare(self._on_detach, self._on_attach)
+        self._prepare()
         with self._lock:
             self._plan = plan
             self._apply()
@@ -162,6 +177,13 @@ class Agent:
         """Answer `tensorpoint/layers`."""
         return trees.answer(self._names, request)
 
+    def values(self, request: str) -> str:
+        """Answer a request about values."""
+        try:
+            return json.dumps(self._requests.answer(json.loads(request)))
+        except Refused as error:
+            return json.dumps({"error": str(error)})
+
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
         watch = next(watch for watch in self._watches if isinstance(watch, NoGrad))
@@ -169,14 +191,14 @@ class Agent:
 
     def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
         """Watch these for any client that is attached and has sent no plan."""
-        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
+        self._prepare(hide_agent=True)
         with self._lock:
             self._standing = tensorpoints
             self._apply()
 
     def add(self, rules: Sequence[LocalRule]) -> None:
         """Watch for these as well, for the program itself."""
-        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
+        self._prepare(hide_agent=True)
         with self._lock:
             self._local = (*self._local, *rules)
             try:
@@ -190,6 +212,16 @@ class Agent:
         with self._lock:
             self._local = tuple(rule for rule in self._local if rule not in rules)
             self._apply()
+
+    def _prepare(self, *, hide_agent: bool = False) -> None:
+        """Make the debugger, if there is one, stop and show values as we do."""
+        if not debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
+            return
+        try:
+            debugger_values.install(self._view, self._report)
+            debugger_words.install(self._view, Measures(self._view.known).functions)
+        except debugger_values.Unknown as error:
+            self._report("showing values (debugpy shows them by itself)", error)
 
     def _on_attach(self) -> None:
         """A client has configured its session; ours has sent a plan before that."""

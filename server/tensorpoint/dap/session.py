@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan
-from . import console, facts, launch, layer_tree, status
+from . import console, facts, launch, layer_tree, status, values
 from .breakpoints import (
     FILTERS,
     Refusal,
@@ -28,6 +28,7 @@ from .peer import Message, Peer
 from .relay import Relay
 from .stops import Stops, torch_error
 from .upstream import NEVER_ANSWERED, Upstream
+from .values import Places
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Session(Relay):
         self._children = ChildListener(self._child_handler)
         self._tensorpoints = Tensorpoints()
         self._stops = Stops()
+        self._places = Places()
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
@@ -77,6 +79,12 @@ class Session(Relay):
             "scopes": self._on_scopes,
             "variables": self._on_variables,
             "evaluate": self._on_evaluate,
+            "setVariable": self._on_set,
+            "setExpression": self._on_set,
+            "locations": self._on_locations,
+            "readMemory": self._answered_by(values.memory),
+            "tensorpoint/inlineValues": self._answered_by(values.inline),
+            "tensorpoint/tensor": self._answered_by(values.tensor),
             "tensorpoint/facts": self._on_facts,
             "tensorpoint/layers": self._on_layers,
             "tensorpoint/status": self._on_status,
@@ -119,13 +127,13 @@ class Session(Relay):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
-        elif command in NEVER_ANSWERED and not self._transparent:
-            self._client.refuse(message, f"{command} is not supported")
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))
+        elif command in NEVER_ANSWERED and not self._transparent:
+            self._client.refuse(message, f"{command} is not supported")
         else:
             if command in _RESUMING:
-                self._stops.clear()
+                self._forget_stops()
             if command in _RESUMING and self._syncing is not None and not self._syncing.done():
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
@@ -189,6 +197,7 @@ class Session(Relay):
         body["supportsExceptionFilterOptions"] = True
         body["supportsExceptionInfoRequest"] = True
         body["supportsFunctionBreakpoints"] = True
+        body["supportsReadMemoryRequest"] = True
 
     async def _on_start(self, message: Message) -> None:
         arguments: Message = message["arguments"]
@@ -343,7 +352,7 @@ class Session(Relay):
         arguments: Message = message["arguments"]
         expression = str(arguments.get("expression", ""))
         if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
-            self._pass_on(message)
+            self._pass_on(message, self._places.take_out)
             return
         glob = console.facts_glob(expression)
         if glob is not None:
@@ -418,7 +427,7 @@ class Session(Relay):
     # Stops -------------------------------------------------------------------------------------
 
     async def _on_stopped(self, message: Message) -> None:
-        self._stops.clear()
+        self._forget_stops()
         body: Message = message.get("body") or {}
         told = self._stops.take(body) or torch_error(body)
         if told is not None:
@@ -434,7 +443,7 @@ class Session(Relay):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
-        self._stops.clear()
+        self._forget_stops()
         self._client.send(message)
 
     async def _on_stack_trace(self, message: Message) -> None:
@@ -463,11 +472,35 @@ class Session(Relay):
         if self._stops.owns(reference):
             self._spawn(self._carry_out(message, self._answer_variables(message, reference)))
         else:
-            self._pass_on(message)
+            self._pass_on(message, self._places.take_out_of_all)
 
     async def _answer_variables(self, message: Message, reference: int) -> None:
         rows = await self._stops.variables(reference, self._debugpy)
         self._client.respond(message, {"variables": rows})
+
+    async def _on_set(self, message: Message) -> None:
+        self._pass_on(message, self._places.take_out)
+
+    async def _on_locations(self, message: Message) -> None:
+        self._client.respond(message, self._places.location(message["arguments"]))
+
+    def _answered_by(
+        self, ask: Callable[[Message, Peer], Awaitable[Message]]
+    ) -> Callable[[Message], Awaitable[None]]:
+        """A request that the agent answers."""
+
+        async def answer(message: Message) -> None:
+            self._client.respond(message, await ask(message["arguments"], await self._agent()))
+
+        async def begin(message: Message) -> None:
+            # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
+            self._spawn(self._carry_out(message, answer(message)))
+
+        return begin
+
+    def _forget_stops(self) -> None:
+        self._stops.clear()
+        self._places.clear()
 
     # Children ----------------------------------------------------------------------------------
 
@@ -531,7 +564,7 @@ class Session(Relay):
 
     async def _on_disconnect(self, message: Message) -> None:
         """Detach without leaving a hook behind."""
-        self._stops.clear()
+        self._forget_stops()
         if self._agent_running and not self._ended.is_set():
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)
