@@ -147,7 +147,7 @@ def _row(variable: Any, view: View, context: str | None) -> dict[str, Any] | Non
     if variable.evaluate_name is not None:
         row["evaluateName"] = variable.evaluate_name
     presentation: dict[str, Any] = {}
-    if returned or (is_node and value.assign is None):
+    if returned or (is_node and not value.can_be_set):
         presentation["attributes"] = ["readOnly"]
     if is_node and value.lazy:
         presentation["lazy"] = True

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import adapters, debugger, debugger_values, debugger_words
+from . import adapters, debugger, debugger_assign, debugger_values, debugger_words
 from . import layer_tree as trees
 from .facts import Recorder
 from .facts_file import Keeper
@@ -220,6 +220,7 @@ class Agent:
         try:
             debugger_values.install(self._view, self._report)
             debugger_words.install(self._view, Measures(self._view.known).functions)
+            debugger_assign.install(self._view, self._tell)
         except debugger_values.Unknown as error:
             self._report("showing values (debugpy shows them by itself)", error)
 
@@ -326,6 +327,10 @@ class Agent:
             self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
         self._report(f"watching {name}", error)
+
+    def _tell(self, text: str) -> None:
+        """Say something in the client's console."""
+        debugger.send_event(EVENT, {"kind": "note", "text": text})
 
     def _report(self, activity: str, error: Exception) -> None:
         if self._local:

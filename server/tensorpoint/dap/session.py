@@ -79,6 +79,7 @@ class Session(Relay):
             "scopes": self._on_scopes,
             "variables": self._on_variables,
             "evaluate": self._on_evaluate,
+            "completions": self._on_completions,
             "setVariable": self._on_set,
             "setExpression": self._on_set,
             "locations": self._on_locations,
@@ -417,6 +418,9 @@ class Session(Relay):
 
     async def _on_agent_event(self, message: Message) -> None:
         body: Message = message.get("body") or {}
+        if body.get("kind") == "note":
+            self._client.output(f"Tensorpoint: {body.get('text')}", "console")
+            return
         _log.warning("the agent reports a fault: %s", body)
         self._client.output(
             f"Tensorpoint: a fault while {body.get('activity')}: {body.get('error')}. It is "
@@ -477,6 +481,16 @@ class Session(Relay):
     async def _answer_variables(self, message: Message, reference: int) -> None:
         rows = await self._stops.variables(reference, self._debugpy)
         self._client.respond(message, {"variables": rows})
+
+    async def _on_completions(self, message: Message) -> None:
+        targets = console.completions(message["arguments"])
+
+        def add(body: Message) -> None:
+            known = {item.get("label") for item in body.get("targets") or ()}
+            mine = [item for item in targets if item["label"] not in known]
+            body["targets"] = [*(body.get("targets") or ()), *mine]
+
+        self._pass_on(message, add)
 
     async def _on_set(self, message: Message) -> None:
         self._pass_on(message, self._places.take_out)

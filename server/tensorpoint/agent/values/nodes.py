@@ -46,8 +46,12 @@ class Node:
     lazy: bool = False
     named: int = 0
     indexed: int = 0
-    #: What of it can be set: the text of the row's value, and the frame for names in it.
-    assign: Callable[[str, Any], None] | None = None
+    #: The number of the first of those.
+    first: int = 0
+    #: Sets the child of this name to a value; says what follows from that, or raises ValueError.
+    assign: Callable[[str, Any], str] | None = None
+    #: Whether the row itself can be set, by its parent.
+    can_be_set: bool = False
     #: Other fields of a DAP variable.
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 

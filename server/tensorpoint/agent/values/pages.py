@@ -13,6 +13,7 @@ from typing import Any
 
 from ..tensors import unseen
 from . import devices
+from .assign import set_element
 from .devices import Unavailable
 from .nodes import ALL, Child, Node, Page, leaf
 from .plain import is_on_cpu, is_tensor, number, plain, shape_of, short_dtype
@@ -27,14 +28,14 @@ _PREVIEW = 6
 @unseen
 def values_node(tensor: Any) -> Node:
     """The row that opens to the elements."""
-    tensor = plain(tensor)
+    owner, tensor = tensor, plain(tensor)
     shape = shape_of(tensor) or ()
     if not shape or not all(isinstance(size, int) for size in shape):
         return _number_node(tensor)
     reason = _why_not(tensor)
     if reason is not None:
         return leaf(reason)
-    return _row(tensor, [], 0, shape[0])
+    return _row(tensor, owner, [], 0, shape[0])
 
 
 def _why_not(tensor: Any) -> str | None:
@@ -55,8 +56,11 @@ def _number_node(tensor: Any) -> Node:
     return leaf(found.reason if isinstance(found, Unavailable) else _text(found[0]))
 
 
-def _row(tensor: Any, index: list[int], start: int, stop: int) -> Node:
-    """The elements from `start` to `stop` of the dimension that `index` leads to."""
+def _row(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> Node:
+    """The elements from `start` to `stop` of the dimension that `index` leads to.
+
+    `tensor` is a plain view of `owner`, the program's.
+    """
     shape = tuple(tensor.shape)[len(index) :]
     count = stop - start
 
@@ -65,19 +69,25 @@ def _row(tensor: Any, index: list[int], start: int, stop: int) -> Node:
             return []
         if page is ALL or not page.count:
             if count > _PAGE:
-                return _ranges(tensor, index, start, stop)
-            return _elements(tensor, index, start, stop)
+                return _ranges(tensor, owner, index, start, stop)
+            return _elements(tensor, owner, index, start, stop)
         first = start + page.start
         last = min(stop, first + min(page.count, _MOST))
-        return _elements(tensor, index, first, last)
+        return _elements(tensor, owner, index, first, last)
+
+    def assign(name: str, value: Any) -> str:
+        position = int(name.strip("[]"))
+        return set_element(owner, (*index, position), value, "the tensor")
 
     text = f"[{', '.join(str(size) for size in (count, *shape[1:]))}]"
     if len(shape) == 1 and is_on_cpu(tensor):
         text = _preview(tensor, index, start, stop)
-    return Node(text, short_dtype(tensor.dtype), children, indexed=count)
+    kind = short_dtype(tensor.dtype)
+    sets = assign if len(shape) == 1 else None
+    return Node(text, kind, children, indexed=count, first=start, assign=sets)
 
 
-def _ranges(tensor: Any, index: list[int], start: int, stop: int) -> list[Child]:
+def _ranges(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> list[Child]:
     """The rows for a client that asks for all at once: some hundred at most, each a range."""
     step = _PAGE
     while (stop - start) / step > _PAGE:
@@ -86,7 +96,7 @@ def _ranges(tensor: Any, index: list[int], start: int, stop: int) -> list[Child]
     return [
         Child(
             f"[{at}..{min(at + step, stop) - 1}]",
-            _row(tensor, index, at, min(at + step, stop)),
+            _row(tensor, owner, index, at, min(at + step, stop)),
             "",
         )
         for at in edges
@@ -94,18 +104,19 @@ def _ranges(tensor: Any, index: list[int], start: int, stop: int) -> list[Child]
 
 
 @unseen
-def _elements(tensor: Any, index: list[int], start: int, stop: int) -> list[Child]:
+def _elements(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> list[Child]:
     positions = range(start, stop)
     if tensor.dim() - len(index) > 1:
         size = int(tensor.shape[len(index) + 1])
         return [
-            Child(f"[{at}]", _row(tensor, [*index, at], 0, size), f"[{at}]") for at in positions
+            Child(f"[{at}]", _row(tensor, owner, [*index, at], 0, size), f"[{at}]")
+            for at in positions
         ]
     found = _page_of(tensor, index, start, stop)
     if isinstance(found, Unavailable):
         return [Child("values", leaf(found.reason))]
     return [
-        Child(f"[{at}]", Node(_text(value), short_dtype(tensor.dtype)), f"[{at}]")
+        Child(f"[{at}]", Node(_text(value), short_dtype(tensor.dtype), can_be_set=True), f"[{at}]")
         for at, value in zip(positions, found, strict=True)
     ]
 
