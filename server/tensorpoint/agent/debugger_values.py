@@ -276,6 +276,12 @@ def child_of(reference: int, name: str) -> tuple[Any, str | None]:
     raise LookupError(f"there is no {name!r} there")
 
 
+def container_of(reference: int) -> tuple[Any, Any]:
+    """The value that rows are below (a frame for a scope), and its frame. Raises LookupError."""
+    variable = _variable(reference)
+    return variable.value, getattr(variable, "frame", None)
+
+
 def frame_of(reference: int) -> Any:
     """The frame that a client knows by an id. Raises LookupError."""
     return _variable(reference).frame

@@ -19,6 +19,8 @@ from typing import Any
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from . import adapters, debugger, debugger_assign, debugger_values, debugger_words
 from . import layer_tree as trees
+from .data.targets import Targets
+from .data.watch import DataWatch
 from .facts import Recorder
 from .facts_file import Keeper
 from .gradients import Gradients
@@ -118,22 +120,25 @@ class Agent:
             lambda: adapters.find(self._on_fault), self._names, self._hooks, self._on_fault
         )
         scale_of = self._taps.scaling.scale_of
+        self._targets = Targets()
         self._locator = Locator(
             self._names,
             self._hooks.aside,
             lambda optimizer: any(watch.is_risky(optimizer) for watch in self._listeners),
             scale_of,
             self._on_fault,
+            self._on_write,
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
         self._layers = LayerBreakpoints(self._names, stop)
+        self._data = DataWatch(self._names, stop, self._targets, self._tell)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
         owners, recorder = Owners(self._names.roots), self._recorder
         self._view = View(Known(owners, recorder.of_layer, recorder.of_parameter))
-        self._requests = Requests(self._view, recorder)
+        self._requests = Requests(self._view, recorder, self._targets)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
@@ -254,7 +259,8 @@ class Agent:
         if not self._torch_ready:
             return
         rules = [*self._rules.values(), *self._local]
-        conditions = [rule for rule in rules if not rule.is_layer]
+        data = [rule for rule in rules if rule.tensorpoint.kind == "data"]
+        conditions = [rule for rule in rules if not rule.is_layer and rule not in data]
         layers = [rule for rule in rules if rule.is_layer]
         self._judge.arm(conditions, [watch.metric for watch in self._watches])
         listeners: list[Watch] = []
@@ -270,8 +276,14 @@ class Agent:
             if isinstance(watch, UpdateRatio):
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
+        self._data.arm(data)
+        if data:
+            listeners.append(self._data)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
-        self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
+        self._hooks.on_enter = (
+            *((self._layers.on_enter,) if layers else ()),
+            *((self._data.on_enter,) if data else ()),
+        )
         self._listen(listeners)
         if rules or self._recorder.is_recording:
             self._hooks.install()
@@ -282,7 +294,7 @@ class Agent:
     def _listen(self, listeners: Sequence[Watch]) -> None:
         """Tell exactly these of what happens; each source hooks only what somebody needs."""
         self._listeners = tuple(listeners)
-        looking = any(watch.metric == "nonfinite" for watch in listeners)
+        looking = any(watch.metric in ("nonfinite", "data") for watch in listeners)
         locating = self._locator.listeners() if looking else ()
         if looking and any("backward" in watch.options for watch in listeners):
             self._gradients.listen((*listeners, *locating))
@@ -293,6 +305,10 @@ class Agent:
         self._hooks.listen((*inner, *listeners, *locating))
         self._updates.listen((*inner, *listeners, *locating))
         self._taps.listen(listeners, ("gradients",) if inner else ())
+
+    def _on_write(self, func: Any, arguments: Any) -> None:
+        """With precision "op": an operation has written into its arguments."""
+        self._data.on_operation(func, arguments)
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""

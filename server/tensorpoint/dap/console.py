@@ -10,7 +10,7 @@ from ..conditions.metrics import ON_VALUES
 from .breakpoints import Refusal, Tensorpoints
 
 _PREFIX = "tp "
-_VERBS = ("on", "list", "off", "record", "facts", "nograd", "precision", "help")
+_VERBS = ("on", "list", "off", "record", "facts", "nograd", "watch", "precision", "help")
 _WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _HELP = """\
 tp on CONDITION          stop where it turns true, for example: tp on nonfinite("model.layers.*")
@@ -20,6 +20,8 @@ tp off NUMBER            take one out; "tp off all" takes out all
 tp record on             record facts: shapes, statistics, gradient norms; "tp record off" stops
 tp facts [GLOB]          the facts of all layers, or of those whose path matches
 tp nograd [GLOB]         which parameters got no gradient in the newest step, and why
+tp watch EXPR            stop where a tensor, parameter, gradient or buffer changes; add "if
+                         CONDITION" to narrow it: tp watch net.fc.weight.grad if norm > 3
 tp precision op          record each operation as it runs (slower); "tp precision module" ends it
 tp help                  this text"""
 
@@ -91,6 +93,12 @@ def _target(name: str, word: str, end: int) -> dict[str, Any]:
 def facts_glob(expression: str) -> str | None:
     """Which layers a `tp facts` line asks for; None for every other line."""
     return _glob_of("facts", expression)
+
+
+def watched(expression: str) -> str | None:
+    """What a `tp watch` line asks for; None for every other line."""
+    verb, _, rest = expression.strip().removeprefix(_PREFIX).strip().partition(" ")
+    return rest.strip() if verb == "watch" and rest.strip() else None
 
 
 def no_grad_glob(expression: str) -> str | None:

@@ -23,6 +23,7 @@ from .breakpoints import (
     split_functions,
 )
 from .children import ChildListener
+from .data import BREAKPOINT_MODES, DataBreakpoints
 from .injection import AgentError, boot, no_grad, sync
 from .peer import Message, Peer
 from .relay import Relay
@@ -59,6 +60,7 @@ class Session(Relay):
         self._tensorpoints = Tensorpoints()
         self._stops = Stops()
         self._places = Places()
+        self._data = DataBreakpoints(self._tensorpoints)
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
@@ -83,6 +85,8 @@ class Session(Relay):
             "setVariable": self._on_set,
             "setExpression": self._on_set,
             "locations": self._on_locations,
+            "dataBreakpointInfo": self._answered_by(self._data.info),
+            "setDataBreakpoints": self._on_set_data_breakpoints,
             "readMemory": self._answered_by(values.memory),
             "tensorpoint/inlineValues": self._answered_by(values.inline),
             "tensorpoint/tensor": self._answered_by(values.tensor),
@@ -199,6 +203,8 @@ class Session(Relay):
         body["supportsExceptionInfoRequest"] = True
         body["supportsFunctionBreakpoints"] = True
         body["supportsReadMemoryRequest"] = True
+        body["supportsDataBreakpoints"] = True
+        body["breakpointModes"] = [*(body.get("breakpointModes") or ()), *BREAKPOINT_MODES]
 
     async def _on_start(self, message: Message) -> None:
         arguments: Message = message["arguments"]
@@ -309,6 +315,13 @@ class Session(Relay):
         )
         self._breakpoints_set(message, theirs, split, refused)
 
+    async def _on_set_data_breakpoints(self, message: Message) -> None:
+        body, refused = self._data.set(message["arguments"])
+        for refusal in refused:
+            self._tell(refusal)
+        self._sync_plan()
+        self._client.respond(message, body)
+
     def _breakpoints_set(
         self, message: Message, theirs: Message, split: Split, refused: list[Refusal]
     ) -> None:
@@ -359,6 +372,10 @@ class Session(Relay):
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_facts(message, glob)))
             return
+        watched = console.watched(expression)
+        if watched is not None:
+            self._spawn(self._carry_out(message, self._watch(message, watched)))
+            return
         glob = console.no_grad_glob(expression)
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_no_grad(message, glob)))
@@ -386,6 +403,12 @@ class Session(Relay):
     async def _show_facts(self, message: Message, glob: str) -> None:
         text = await self._tensorpoints.recording.table(glob, await self._agent())
         self._client.respond(message, {"result": text, "variablesReference": 0})
+
+    async def _watch(self, message: Message, text: str) -> None:
+        frame = int(message["arguments"].get("frameId") or 0)
+        answer = await self._data.watch(text, frame, await self._agent())
+        self._sync_plan()
+        self._client.respond(message, {"result": answer, "variablesReference": 0})
 
     async def _show_no_grad(self, message: Message, glob: str) -> None:
         text = await no_grad(await self._agent(), glob)

@@ -22,6 +22,16 @@ class InlineRequest:
 
 
 @dataclass(frozen=True)
+class DataRequest:
+    """DAP's `dataBreakpointInfo`: a row below a variables reference, or an expression."""
+
+    name: str
+    variablesReference: int = 0  # noqa: N815
+    frameId: int = 0  # noqa: N815
+    mode: str = ""
+
+
+@dataclass(frozen=True)
 class TensorRequest:
     """`tensorpoint/tensor`: a value, by its variables reference or by an expression in a frame.
 

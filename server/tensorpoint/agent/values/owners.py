@@ -53,6 +53,14 @@ class Owners:
         path = self.path(module)
         return f"{path}.{name}" if path else name
 
+    def find(self, path: str) -> tuple[Any, str] | None:
+        """The module and the name of a parameter or a buffer by its path; None if unknown."""
+        above, _, name = path.rpartition(".")
+        for module, own in self._index().values():
+            if own == name and self.path(module) == above:
+                return module, name
+        return None
+
     def ancestors(self, module: Any) -> list[Any]:
         """The modules from the root down to `module`, itself included."""
         self._index()

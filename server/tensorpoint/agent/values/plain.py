@@ -149,3 +149,8 @@ def size_in_words(count: int) -> str:
         if value < 1000:
             return f"{value:.3g} {unit}"
     return f"{value / 1000:.3g} TB"
+
+
+def tensor_word(value: Any) -> str:
+    """What a value is, for a text that says it is no tensor."""
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -11,6 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import debugger_values
+from ..data import lookup
+from ..data.lookup import NotWatchable
+from ..data.targets import Targets
 from ..facts import Recorder
 from . import figures, memory, pictures
 from .devices import Unavailable
@@ -31,19 +34,20 @@ class Refused(ValueError):
 class Requests:
     """Answers requests about values, each a JSON object with a `kind`."""
 
-    def __init__(self, view: View, recorder: Recorder) -> None:
-        self._view, self._recorder = view, recorder
+    def __init__(self, view: View, recorder: Recorder, targets: Targets) -> None:
+        self._view, self._recorder, self._targets = view, recorder, targets
         self._kinds: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "tensor": self._tensor,
             "inline": self._inline,
             "memory": self._memory,
+            "data": self._data,
         }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The body of the answer. Raises Refused."""
         try:
             return self._kinds[request["kind"]](request)
-        except (LookupError, NotPossible) as error:
+        except (LookupError, NotPossible, NotWatchable) as error:
             raise Refused(str(error)) from None
 
     def _tensor(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +114,17 @@ class Requests:
             return memory.read_memory(tensor, request["offset"], request["count"])
         except ValueError as error:
             raise Refused(str(error)) from None
+
+    def _data(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a data breakpoint would be set on: its id and its name."""
+        owners, reference = self._view.known.owners, request["variablesReference"]
+        if reference:
+            target = lookup.of_row(reference, request["name"], owners)
+        else:
+            frame = request["frameId"]
+            place = debugger_values.frame_of(frame) if frame else None
+            target = lookup.of_expression(request["name"], place, owners)
+        return {"data": self._targets.add(target), "name": target.name, "kind": target.kind}
 
 
 def _or_why(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
