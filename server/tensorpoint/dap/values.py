@@ -22,6 +22,8 @@ _FIELDS = {
     "memoryReference": False,
     "valueLocationReference": True,
     "declarationLocationReference": True,
+    # Tells VS Code which entries a variable's context menu has; others ignore it.
+    "__vscodeVariableMenuContext": False,
 }
 
 

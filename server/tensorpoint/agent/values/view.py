@@ -15,7 +15,7 @@ from typing import Any
 from .. import debugger
 from .cache import Cache
 from .children import Children
-from .kinds import is_storage, kind_of
+from .kinds import is_array, is_storage, kind_of
 from .known import Known
 from .nodes import Child, Node, Page
 from .origin import assigned, definition
@@ -77,15 +77,17 @@ class View:
     def hint(self, value: Any, name: str, frame: FrameType | None) -> dict[str, Any]:
         """What else DAP says of a row: how many children, memory, and where it comes from."""
         if isinstance(value, Node):
-            hint = dict(value.more)
+            hint = {**value.more}
             if value.indexed:
                 hint["indexedVariables"] = value.indexed
             return hint
         if is_long(value):
             return {"indexedVariables": len(value)}
+        hint: dict[str, Any] = {}
+        if is_tensor(value) or is_module(value) or is_array(value):
+            hint["__vscodeVariableMenuContext"] = "tensor"
         if not is_tensor(value):
-            return {}
-        hint = {}
+            return hint
         if _has_memory(value):
             self._shown[id(value)] = weakref.ref(value)
             hint["memoryReference"] = f"tensorpoint:{id(value)}"
