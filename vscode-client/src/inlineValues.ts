@@ -10,12 +10,14 @@ export function registerInlineValues(log: vscode.LogOutputChannel): vscode.Dispo
       const session = vscode.debug.activeDebugSession;
       if (session?.type !== TYPE) return [];
       try {
-        const { values } = (await session.customRequest('tensorpoint/inlineValues', {
+        const { values, firstLine } = (await session.customRequest('tensorpoint/inlineValues', {
           frameId: context.frameId,
-        })) as { values: NamedText[] };
+        })) as { values: NamedText[]; firstLine: number };
+        // Names elsewhere are those of other functions; what is below has not run.
+        const first = Math.max(firstLine - 1, viewPort.start.line);
         const last = Math.min(context.stoppedLocation.end.line, viewPort.end.line);
-        const lines = Array.from({ length: Math.max(0, last - viewPort.start.line + 1) }, (_, offset) => {
-          const line = viewPort.start.line + offset;
+        const lines = Array.from({ length: Math.max(0, last - first + 1) }, (_, offset) => {
+          const line = first + offset;
           return { line, text: document.lineAt(line).text };
         });
         return inlineTexts(lines, values).map(

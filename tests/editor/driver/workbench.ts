@@ -153,6 +153,53 @@ export class Workbench {
     await this.page.keyboard.press('Enter');
   }
 
+  async goToLine(line: number): Promise<void> {
+    await this.page.keyboard.press('Control+g');
+    await this.quickInput.locator('input.input').fill(`:${line}`);
+    await this.page.keyboard.press('Enter');
+  }
+
+  /** Hover over a word of a line that is in sight. */
+  async hover(word: string, line: number): Promise<void> {
+    await this.goToLine(line);
+    const place = this.page.locator('.editor-group-container.active .view-line').filter({ hasText: word });
+    const token = place.locator('span', { hasText: new RegExp(`\\b${escaped(word)}\\b`) }).last();
+    await expect(async () => {
+      await this.page.mouse.move(5, 5);
+      await token.hover();
+      await this.page.locator('.debug-hover-widget:visible').waitFor({ timeout: 4000 });
+    }).toPass();
+  }
+
+  /** An entry of the context menu that is open. */
+  async menuItem(text: string): Promise<void> {
+    const item = this.page.locator('.monaco-menu .action-item', { hasText: text }).first();
+    await item.hover();
+    await item.click();
+  }
+
+  async addWatch(expression: string): Promise<void> {
+    await this.command('Debug: Add Expression');
+    const input = this.page.locator('.debug-watch .monaco-inputbox input');
+    await input.fill(expression);
+    await input.press('Enter');
+    await input.waitFor({ state: 'detached' });
+  }
+
+  async openLocals(): Promise<void> {
+    const locals = this.variables.filter({ hasText: /^Locals/ }).first();
+    await locals.click();
+    await this.page.keyboard.press('ArrowRight');
+    await expect(locals).toHaveAttribute('aria-expanded', 'true');
+  }
+
+  async collapseVariables(): Promise<void> {
+    const header = this.page.locator('.pane-header[aria-label="Variables Section"]');
+    await header.hover();
+    await header.locator('.codicon-collapse-all').click();
+    await this.openLocals();
+  }
+
   notification(text: string | RegExp): Locator {
     return this.notifications.filter({ hasText: text }).first();
   }

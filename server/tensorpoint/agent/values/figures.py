@@ -199,11 +199,13 @@ def _flat(numbers: Any) -> Any:
 
 
 def real(part: Any) -> Any:
-    """As float32 or float64: halves have too few digits for a mean, integers have none."""
+    """As float32 or float64: halves have too few digits for a mean, and float32 for integers."""
     torch = sys.modules["torch"]
     if part.is_complex():
         part = part.abs()
-    return part if part.dtype in (torch.float32, torch.float64) else part.float()
+    if part.dtype in (torch.float32, torch.float64):
+        return part
+    return part.double() if part.dtype in (torch.int32, torch.int64) else part.float()
 
 
 #: finite, mean, sum of squared differences, low, high, zeros, nan, +inf, -inf, first bad one.

@@ -91,7 +91,10 @@ class Requests:
         return None if fact is None or fact.history is None else asdict(fact.history)
 
     def _inline(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The visible locals of a frame, each in a line; what has no line is left out."""
+        """The visible locals of a frame, each in a line, and where its function begins.
+
+        What has no line without running code of the program is left out.
+        """
         frame = debugger_values.frame_of(request["frameId"])
         rows: list[dict[str, Any]] = []
         for name, value in list(frame.f_locals.items()):
@@ -102,7 +105,7 @@ class Requests:
                 text = _plain_text(value)
             if text is not None and not name.startswith("__"):
                 rows.append({"name": name, "text": text, "type": type(value).__name__})
-        return {"values": rows}
+        return {"values": rows, "firstLine": frame.f_code.co_firstlineno}
 
     def _memory(self, request: dict[str, Any]) -> dict[str, Any]:
         reference = str(request["memoryReference"])
