@@ -153,22 +153,21 @@ export class Workbench {
     await this.page.keyboard.press('Enter');
   }
 
-  async goToLine(line: number): Promise<void> {
+  async goToLine(line: number, column = 1): Promise<void> {
     await this.page.keyboard.press('Control+g');
-    await this.quickInput.locator('input.input').fill(`:${line}`);
+    await this.quickInput.locator('input.input').fill(`:${line}:${column}`);
     await this.page.keyboard.press('Enter');
+    await this.quickInput.waitFor({ state: 'detached' }).catch(() => undefined);
   }
 
-  /** Hover over a word of a line that is in sight. */
-  async hover(word: string, line: number): Promise<void> {
-    await this.goToLine(line);
-    const place = this.page.locator('.editor-group-container.active .view-line').filter({ hasText: word });
-    const token = place.locator('span', { hasText: new RegExp(`\\b${escaped(word)}\\b`) }).last();
-    await expect(async () => {
-      await this.page.mouse.move(5, 5);
-      await token.hover();
-      await this.page.locator('.debug-hover-widget:visible').waitFor({ timeout: 4000 });
-    }).toPass();
+  /** The debugger's hover over what is at a place of the editor. */
+  async hover(line: number, column: number): Promise<Locator> {
+    await this.page.locator('.editor-group-container.active .monaco-editor .view-lines').first().click();
+    await this.goToLine(line, column);
+    await this.command('Debug: Show Hover');
+    const widget = this.page.locator('.debug-hover-widget');
+    await widget.waitFor();
+    return widget;
   }
 
   /** An entry of the context menu that is open. */

@@ -1,6 +1,7 @@
 import { expect, lineOf, test } from '../driver/scenario.ts';
 
 test.use({ settings: { 'debug.inlineValues': 'on' } });
+test.setTimeout(480_000); // six things to look at in one session
 
 test('tensors in variables, hovers, watches, a data breakpoint and the tensor view', async ({ vscode, dap, workspace, page, shot }) => {
   const line = lineOf(`${workspace}/tensors.py`, '# after backward');
@@ -24,9 +25,10 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   await expect(page.locator('.monaco-editor .view-line', { hasText: 'loss = f32[] cpu grad' }).first()).toBeVisible();
   expect(dap.requests('tensorpoint/inlineValues').length).toBeGreaterThan(0);
 
-  // A hover says the norm of the gradient.
-  await vscode.hover('model', lineOf(`${workspace}/tensors.py`, 'loss = model(images)'));
-  await expect(page.locator('.debug-hover-widget')).toContainText('260 parameters');
+  // A hover in the code.
+  const call = lineOf(`${workspace}/tensors.py`, 'loss = model(images)');
+  await expect(await vscode.hover(call, 17)).toContainText('260 parameters');
+  await shot('tensors-hover-model');
   await page.keyboard.press('Escape');
 
   // Expansion by pages.
