@@ -17,11 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .values.children import Raw
-from .values.nodes import ALL, Child, Node, Page
-from .values.view import View
+if TYPE_CHECKING:
+    from .values.rows import Rows
+
+#: Makes the rows, or hands out those that were made: `values` is 5,000 lines, which are imported
+#: when the first value is to be shown.
+MakeRows = Callable[[], "Rows"]
 
 #: What is wrapped, and the arguments that pydevd 3.4 (debugpy 1.8.14 to 1.8.22) gives it.
 _EXPECTED = {
@@ -40,7 +43,7 @@ class Unknown(Exception):
 class _Asked(threading.local):
     """What is asked for on this thread."""
 
-    page: Page = ALL
+    page: tuple[str | None, int, int] = (None, 0, 0)
     #: False while torch's own repr is wanted.
     in_short: bool = True
 
@@ -55,16 +58,21 @@ class _Pydevd:
     safe_repr: Any
 
 
-def install(view: View, report: Callable[[str, Exception], None]) -> None:
-    """Show values by `view` from now on. Raises Unknown; harmless when called again."""
+def install(
+    rows: MakeRows, forget: Callable[[], None], report: Callable[[str, Exception], None]
+) -> None:
+    """Show values by `rows` from now on. Raises Unknown; harmless when called again.
+
+    `forget` is called when a thread goes on.
+    """
     pydevd = _find()
     if hasattr(pydevd.frames._AbstractVariable.get_var_data, "tensorpoint"):
         return
-    _wrap_rows(pydevd.frames, view, report)
-    _wrap_children(pydevd.frames, view, report)
+    _wrap_rows(pydevd.frames, rows, report)
+    _wrap_children(pydevd.frames, rows, report)
     _wrap_handler(pydevd.api)
-    _wrap_repr(pydevd.safe_repr, view)
-    _forget_on_resume(pydevd.frames, view)
+    _wrap_repr(pydevd.safe_repr, rows)
+    _forget_on_resume(pydevd.frames, forget)
 
 
 def _find() -> _Pydevd:
@@ -96,14 +104,14 @@ def _version() -> str:
     return f"debugpy {getattr(sys.modules.get('debugpy'), '__version__', 'of an unknown version')}"
 
 
-def _wrap_rows(frames: Any, view: View, report: Callable[[str, Exception], None]) -> None:
+def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
     original = frames._AbstractVariable.get_var_data
 
     def get_var_data(
         self: Any, fmt: Any = None, context: str | None = None, **attributes: Any
     ) -> dict[str, Any]:
         try:
-            own = _row(self, view, context)
+            own = rows().row(self, context)
         except Exception as error:
             report("showing a value", error)
             own = None
@@ -114,106 +122,37 @@ def _wrap_rows(frames: Any, view: View, report: Callable[[str, Exception], None]
             row = original(self, fmt, context, **attributes)
         finally:
             _asked.in_short = before
-        return row if context is None else _with_children(self, view, row)
+        return row if context is None else rows().with_children(self, row)
 
     get_var_data.tensorpoint = True  # type: ignore[attr-defined]
     frames._AbstractVariable.get_var_data = get_var_data
 
 
-def _row(variable: Any, view: View, context: str | None) -> dict[str, Any] | None:
-    """The DAP variable for a value of ours; None for pydevd's own."""
-    value = variable.value
-    if isinstance(value, Raw):
-        return {
-            "name": variable.name,
-            "value": "",
-            "type": "",
-            "variablesReference": variable.get_variable_reference(),
-        }
-    text = view.text(value, context)
-    if text is None:
-        return None
-    is_node = isinstance(value, Node)
-    returned = bool(getattr(variable, "_is_return_value", False))
-    frame = getattr(variable, "frame", None)
-    row: dict[str, Any] = {
-        "name": f"(return) {variable.name}" if returned else variable.name,
-        "value": text,
-        "type": value.kind if is_node else type(value).__name__,
-        "variablesReference": (
-            variable.get_variable_reference() if view.is_container(value) else 0
-        ),
-    }
-    if variable.evaluate_name is not None:
-        row["evaluateName"] = variable.evaluate_name
-    presentation: dict[str, Any] = {}
-    if returned or (is_node and not value.can_be_set):
-        presentation["attributes"] = ["readOnly"]
-    if is_node and value.lazy:
-        presentation["lazy"] = True
-    hint = view.hint(value, str(variable.name), frame)
-    if "indexedVariables" in hint:
-        row["indexedVariables"] = hint.pop("indexedVariables")
-    if hint:
-        # Carried in here since pydevd's answer to `evaluate` has no place for it; the adapter
-        # puts each where DAP has it.
-        presentation["tensorpoint"] = hint
-    if presentation:
-        row["presentationHint"] = presentation
-    return row
-
-
-def _with_children(variable: Any, view: View, row: dict[str, Any]) -> dict[str, Any]:
-    """pydevd's row with the number of our children, where only the text is its own."""
-    if view.is_ours(variable.value):
-        hint = view.hint(variable.value, str(variable.name), getattr(variable, "frame", None))
-        count = hint.pop("indexedVariables", None)
-        if count is not None:
-            row["indexedVariables"] = count
-        if hint:
-            row["presentationHint"] = {**row.get("presentationHint", {}), "tensorpoint": hint}
-    return row
-
-
-def _wrap_children(frames: Any, view: View, report: Callable[[str, Exception], None]) -> None:
+def _wrap_children(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
     original = frames._ObjectVariable.get_children_variables
 
     def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> list[Any]:
-        if isinstance(self.value, Raw):
-            return _as_pydevd_lists(frames, self, original)
         try:
-            found = view.children(self.value, _asked.page, self.frame)
+            raw = rows().raw(self)
+            if raw is not None:
+                return _as_pydevd_lists(frames, self, raw[0], original)
+            found = rows().children(self, _asked.page, frames._ObjectVariable)
         except Exception as error:
             report("listing what is in a value", error)
             found = None
-        if found is None:
-            return original(self, fmt, scope)
-        return _variables(frames, self, found)
+        return original(self, fmt, scope) if found is None else found
 
     frames._ObjectVariable.get_children_variables = get_children_variables
 
 
-def _variables(frames: Any, parent: Any, children: Iterable[Child]) -> list[Any]:
-    own = parent.evaluate_name
-    return [
-        frames._ObjectVariable(
-            parent.py_db,
-            child.name or parent.name,
-            child.value,
-            parent._register_variable,
-            evaluate_name=None if own is None or child.path is None else own + child.path,
-            frame=parent.frame,
-        )
-        for child in children
-    ]
-
-
-def _as_pydevd_lists(frames: Any, parent: Any, original: Callable[..., list[Any]]) -> list[Any]:
+def _as_pydevd_lists(
+    frames: Any, parent: Any, value: Any, original: Callable[..., list[Any]]
+) -> list[Any]:
     """All attributes of a value, as without us."""
     variable = frames._ObjectVariable(
         parent.py_db,
         parent.name,
-        parent.value.value,
+        value,
         lambda _: None,
         evaluate_name=parent.evaluate_name,
         frame=parent.frame,
@@ -229,7 +168,7 @@ def _wrap_handler(api: Any) -> None:
         arguments = request.arguments
         before, _asked.page = (
             _asked.page,
-            Page(arguments.filter, arguments.start or 0, arguments.count or 0),
+            (arguments.filter, arguments.start or 0, arguments.count or 0),
         )
         try:
             original(py_db, request)
@@ -239,12 +178,12 @@ def _wrap_handler(api: Any) -> None:
     api.internal_get_variable_json = internal_get_variable_json
 
 
-def _wrap_repr(safe_repr: Any, view: View) -> None:
+def _wrap_repr(safe_repr: Any, rows: MakeRows) -> None:
     original = safe_repr._repr
 
     def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
         if level > 0 and _asked.in_short:
-            text = view.inner_text(obj)
+            text = rows().view.inner_text(obj)
             if text is not None:
                 return (text,)
         return original(self, obj, level)
@@ -252,11 +191,11 @@ def _wrap_repr(safe_repr: Any, view: View) -> None:
     safe_repr._repr = _repr
 
 
-def _forget_on_resume(frames: Any, view: View) -> None:
+def _forget_on_resume(frames: Any, forget: Callable[[], None]) -> None:
     original = frames._FramesTracker.untrack_all
 
     def untrack_all(self: Any) -> None:
-        view.forget()
+        forget()
         original(self)
 
     frames._FramesTracker.untrack_all = untrack_all

@@ -13,18 +13,32 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .debugger_values import Unknown
-from .values.view import View
 
 Functions = dict[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What expressions may say: names, and how to get at what they mean."""
+
+    names: tuple[str, ...]
+    functions: Callable[[], Functions]
+    #: A value as a log point writes it.
+    summary: Callable[[Any], Any]
+    #: Something may have changed values.
+    changed: Callable[[], None]
+
+
 _SHOWN = "__tensorpoint_shown"
 #: Looking at a value this way changes nothing.
 _LOOK = re.compile(r"[\w.\[\]\s'\"]*\Z")
 
 
-def install(view: View, functions: Functions) -> None:
+def install(words: Words) -> None:
     """Know these words from now on. Raises Unknown."""
     pydevd = sys.modules.get("pydevd")
     variables = sys.modules.get("_pydevd_bundle.pydevd_vars")
@@ -43,14 +57,12 @@ def install(view: View, functions: Functions) -> None:
     for function, names in expected.items():
         if tuple(inspect.signature(function).parameters)[: len(names)] != names:
             raise Unknown(f"{function.__name__}{inspect.signature(function)}")
-    words = re.compile(rf"\b(?:{'|'.join(map(re.escape, functions))})\b")
-    _wrap_evaluation(variables, view, functions, words)
-    _wrap_breakpoints(db, view, functions, words)
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, words.names))})\b")
+    _wrap_evaluation(variables, words, pattern)
+    _wrap_breakpoints(db, words, pattern)
 
 
-def _wrap_evaluation(
-    variables: Any, view: View, functions: Functions, words: re.Pattern[str]
-) -> None:
+def _wrap_evaluation(variables: Any, words: Words, pattern: re.Pattern[str]) -> None:
     if hasattr(variables.evaluate_expression, "tensorpoint"):
         return
     in_context, evaluate = variables.eval_in_context, variables.evaluate_expression
@@ -58,10 +70,10 @@ def _wrap_evaluation(
     def eval_in_context(
         expression: str, global_vars: Any, local_vars: Any, py_db: Any = None
     ) -> Any:
-        if not words.search(expression):
+        if not pattern.search(expression):
             return in_context(expression, global_vars, local_vars, py_db)
         had, own = "__builtins__" in global_vars, global_vars.get("__builtins__")
-        global_vars["__builtins__"] = _builtins(own, functions)
+        global_vars["__builtins__"] = _builtins(own, words.functions())
         try:
             return in_context(expression, global_vars, local_vars, py_db)
         finally:  # what is new or changed in it goes into the frame
@@ -72,7 +84,7 @@ def _wrap_evaluation(
 
     def evaluate_expression(py_db: Any, frame: Any, expression: str, is_exec: bool) -> Any:
         if not _LOOK.match(expression):
-            view.cache.clear()
+            words.changed()
         return evaluate(py_db, frame, expression, is_exec)
 
     evaluate_expression.tensorpoint = True  # type: ignore[attr-defined]
@@ -83,29 +95,23 @@ def _wrap_evaluation(
         comm.evaluate_expression = evaluate_expression  # type: ignore[union-attr]
 
 
-def _wrap_breakpoints(db: Any, view: View, functions: Functions, words: re.Pattern[str]) -> None:
+def _wrap_breakpoints(db: Any, words: Words, pattern: re.Pattern[str]) -> None:
     condition, expression = db.handle_breakpoint_condition, db.handle_breakpoint_expression
 
     def handle_breakpoint_condition(info: Any, pybreakpoint: Any, new_frame: Any) -> Any:
-        if pybreakpoint.condition and words.search(pybreakpoint.condition):
-            new_frame = _Frame(new_frame, functions)
+        if pybreakpoint.condition and pattern.search(pybreakpoint.condition):
+            new_frame = _Frame(new_frame, words.functions())
         return condition(info, pybreakpoint, new_frame)
 
     def handle_breakpoint_expression(pybreakpoint: Any, info: Any, new_frame: Any) -> Any:
         shown = _with_summaries(pybreakpoint.expression)
         if shown is None:
             return expression(pybreakpoint, info, new_frame)
-        more = {**functions, _SHOWN: lambda value: _summary(view, value)}
+        more = {**words.functions(), _SHOWN: words.summary}
         return expression(_LogPoint(pybreakpoint, shown), info, _Frame(new_frame, more))
 
     db.handle_breakpoint_condition = handle_breakpoint_condition
     db.handle_breakpoint_expression = handle_breakpoint_expression
-
-
-def _summary(view: View, value: Any) -> Any:
-    """A value as a log point writes it: of what is ours the summary, else as it is."""
-    text = view.text(value, "watch")
-    return value if text is None else text
 
 
 def _with_summaries(message: Any) -> Any:

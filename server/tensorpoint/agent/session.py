@@ -17,10 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import adapters, debugger, debugger_assign, debugger_values, debugger_words
+from . import adapters, debugger
 from . import layer_tree as trees
-from .data.targets import Targets
-from .data.watch import DataWatch
 from .facts import Recorder
 from .facts_file import Keeper
 from .gradients import Gradients
@@ -33,15 +31,11 @@ from .local import LocalRule
 from .modules import Names
 from .ops.locate import Locator
 from .rules import Rule
+from .showing import Showing
 from .stop import Stopper
 from .taps import Taps
 from .torch_errors import TorchErrors, calls_torch
 from .updates import Updates
-from .values.known import Known
-from .values.measures import Measures
-from .values.owners import Owners
-from .values.requests import Refused, Requests
-from .values.view import View
 from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
@@ -120,25 +114,21 @@ class Agent:
             lambda: adapters.find(self._on_fault), self._names, self._hooks, self._on_fault
         )
         scale_of = self._taps.scaling.scale_of
-        self._targets = Targets()
         self._locator = Locator(
             self._names,
             self._hooks.aside,
             lambda optimizer: any(watch.is_risky(optimizer) for watch in self._listeners),
             scale_of,
             self._on_fault,
-            self._on_write,
+            lambda func, arguments: self._showing.on_write(func, arguments),  # noqa: PLW0108
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
         self._layers = LayerBreakpoints(self._names, stop)
-        self._data = DataWatch(self._names, stop, self._targets, self._tell)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
-        owners, recorder = Owners(self._names.roots), self._recorder
-        self._view = View(Known(owners, recorder.of_layer, recorder.of_parameter))
-        self._requests = Requests(self._view, recorder, self._targets)
+        self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
@@ -184,10 +174,7 @@ class Agent:
 
     def values(self, request: str) -> str:
         """Answer a request about values."""
-        try:
-            return json.dumps(self._requests.answer(json.loads(request)))
-        except Refused as error:
-            return json.dumps({"error": str(error)})
+        return json.dumps(self._showing.answer(json.loads(request)))
 
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
@@ -220,14 +207,8 @@ class Agent:
 
     def _prepare(self, *, hide_agent: bool = False) -> None:
         """Make the debugger, if there is one, stop and show values as we do."""
-        if not debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
-            return
-        try:
-            debugger_values.install(self._view, self._report)
-            debugger_words.install(self._view, Measures(self._view.known).functions)
-            debugger_assign.install(self._view, self._tell)
-        except debugger_values.Unknown as error:
-            self._report("showing values (debugpy shows them by itself)", error)
+        if debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
+            self._showing.install()
 
     def _on_attach(self) -> None:
         """A client has configured its session; ours has sent a plan before that."""
@@ -276,13 +257,13 @@ class Agent:
             if isinstance(watch, UpdateRatio):
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
-        self._data.arm(data)
-        if data:
-            listeners.append(self._data)
+        watching = self._showing.arm(data)
+        if watching is not None:
+            listeners.append(watching)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
         self._hooks.on_enter = (
             *((self._layers.on_enter,) if layers else ()),
-            *((self._data.on_enter,) if data else ()),
+            *((watching.on_enter,) if watching is not None else ()),
         )
         self._listen(listeners)
         if rules or self._recorder.is_recording:
@@ -305,10 +286,6 @@ class Agent:
         self._hooks.listen((*inner, *listeners, *locating))
         self._updates.listen((*inner, *listeners, *locating))
         self._taps.listen(listeners, ("gradients",) if inner else ())
-
-    def _on_write(self, func: Any, arguments: Any) -> None:
-        """With precision "op": an operation has written into its arguments."""
-        self._data.on_operation(func, arguments)
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""
