@@ -19,7 +19,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import entropy, latency, located, machine, overhead, table  # noqa: E402
+from tests.bench import entropy, latency, located, machine, overhead, table, values  # noqa: E402
 from tests.bench.fleet import Fleet  # noqa: E402
 
 
@@ -30,6 +30,8 @@ def main() -> None:
     here = machine.describe()
     _say(began, "stepping through a program in two adapters")
     latencies = latency.measure(seconds=25 * effort, least=10, most=100)
+    _say(began, "looking at tensors, models and storages in two adapters")
+    viewed = values.measure(seconds=3 * effort, least=3, most=30)
     groups: dict[str, list[overhead.Overhead]] = {}
     _say(began, "starting four processes with torch")
     with Fleet() as fleet:
@@ -47,6 +49,7 @@ def main() -> None:
         table.page(
             f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
             table.latency_table(latencies),
+            table.values_table(viewed),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
@@ -59,6 +62,7 @@ def main() -> None:
             "load_at_end": machine.load(),
             "targets": {
                 "latency_p50_ms": latency.TARGET_P50_MS,
+                "values_ms": values.TARGET_MS,
                 "hooks_share": {name: target for name, _, target in overhead.ARMED},
             },
             "latency": [
@@ -70,6 +74,7 @@ def main() -> None:
                 }
                 for row in latencies
             ],
+            "values": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in viewed],
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

@@ -13,6 +13,7 @@ from tests.bench.latency import TARGET_P50_MS, Latency
 from tests.bench.located import Located
 from tests.bench.overhead import Overhead
 from tests.bench.spread import Spread
+from tests.bench.values import TARGET_MS, Viewed
 
 
 def latency_table(rows: Sequence[Latency]) -> Table:
@@ -33,6 +34,26 @@ def latency_table(rows: Sequence[Latency]) -> Table:
             f"{row.ratio_no_delay:.2f}",
             _verdict(row.met),
             *(f"{value:.1f}" for item in measured for value in (item.p50, item.p90)),
+        )
+    return table
+
+
+def values_table(rows: Sequence[Viewed]) -> Table:
+    """Values that an editor asks for; where stock debugpy gave no answer, the least ratio."""
+    table = _table(
+        "Values while paused, `tensorpoint dap` beside debugpy's adapter (ms, p50)",
+        "what the editor asks for",
+        ["ours / stock", f"≤ {TARGET_MS:.0f} ms", "ours", "stock", "rounds"],
+    )
+    for row in rows:
+        silent = row.stock is None
+        table.add_row(
+            row.what,
+            f"{'< ' if silent else ''}{row.ratio:.4f}",
+            _verdict(row.met),
+            f"{row.ours:.1f}",
+            "no answer in 10 s" if row.stock is None else f"{row.stock:.1f}",
+            str(row.rounds),
         )
     return table
 

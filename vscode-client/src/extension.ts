@@ -8,12 +8,14 @@ import { AdapterFactory } from './debug/adapter';
 import { Sessions } from './debug/sessions';
 import { LanguageServer } from './language/languageServer';
 import { LayersView } from './layers/view';
+import { registerInlineValues } from './inlineValues';
 import { registerPickers } from './processes';
 import { selectedInterpreter } from './python/interpreter';
 import { openSample } from './sample';
 import { PrivateEnvironment } from './server/privateEnvironment';
 import { Servers } from './server/servers';
 import { StatusBar } from './statusBar';
+import { registerTensorView } from './tensorView/panel';
 import { Checker } from './tensorpoints/checker';
 import { registerTensorpointCommands } from './tensorpoints/commands';
 
@@ -33,6 +35,8 @@ export function activate(context: vscode.ExtensionContext): void {
     vscode.debug.registerDebugAdapterDescriptorFactory(TYPE, new AdapterFactory(servers, folder, log)),
     registerTensorpointCommands(sessions, new Checker(sessions, servers, folder, log)),
     new LayersView(sessions, log),
+    registerTensorView(context, sessions, log),
+    registerInlineValues(log),
     new StatusBar(sessions),
     new LanguageServer(servers, folder, log),
     vscode.commands.registerCommand('tensorpoint.showLog', () => log.show()),

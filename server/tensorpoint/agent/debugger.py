@@ -81,8 +81,10 @@ def thread_state() -> Any:
 
 def prepare(
     on_detach: Callable[[], None], on_attach: Callable[[], None], *, hide_agent: bool = False
-) -> None:
+) -> bool:
     """Make pydevd answer promptly and carry our reasons. Harmless when called again.
+
+    True if this was news to it; False without pydevd.
 
     `hide_agent` is for sessions that our adapter did not start: it tells pydevd itself.
 
@@ -92,7 +94,7 @@ def prepare(
     """
     db = _debugger()
     if db is None or id(db) in _wrapped:
-        return
+        return False
     _wrapped.add(id(db))
     # pydevd writes header and body in two calls; with Nagle and delayed ACK each answer takes
     # 45 ms (step to stopped 48 -> 2.5 ms, evaluate 48 -> 1.3 ms without).
@@ -116,6 +118,7 @@ def prepare(
         on_attach()
 
     db.on_disconnect, db.on_configuration_done = disconnect, configured
+    return True
 
 
 def send_event(event: str, body: dict[str, Any]) -> None:
@@ -177,6 +180,15 @@ def client_path(frame: FrameType) -> str:
         return name if name.startswith("<") else os.path.abspath(name)  # <ipython-input-...>
     path = files.get_abs_path_real_path_and_base_from_frame(frame)[0]
     return str(files.map_file_to_client(path)[0])
+
+
+def client_file(path: str) -> str:
+    """A file as the client knows it."""
+    files = sys.modules.get("pydevd_file_utils")
+    if files is None:
+        return os.path.abspath(path)
+    absolute = files.get_abs_path_real_path_and_base_from_file(path)[0]
+    return str(files.map_file_to_client(absolute)[0])
 
 
 def in_project(frame: FrameType) -> bool:

@@ -369,6 +369,19 @@ class Recorder(Watch):
             note=self._why_empty(roots),
         )
 
+    def of_layer(self, module: Module, history: bool = False) -> Layer | None:
+        """The facts of one module; None where nothing is recorded of it."""
+        record = self._layers.get(id(module))
+        return record.facts(0, history) if record is not None and record.calls else None
+
+    def of_parameter(self, parameter: torch.Tensor, history: bool = False) -> Parameter | None:
+        """The facts of one parameter; None where nothing is recorded of it."""
+        record = self._parameters.get(id(parameter))
+        if record is None or record.step is None:
+            return None
+        now = self._step if record.root is None else record.root.step
+        return record.facts(None if record.root is None else 0, now, history)
+
     def _why_empty(self, roots: list[RootRecord]) -> str | None:
         process = f"process {os.getpid()}"
         if "torch" not in sys.modules:

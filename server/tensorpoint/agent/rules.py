@@ -39,7 +39,7 @@ class Rule:
         self.is_layer = tensorpoint.kind == "layer"
         self.condition: Condition | None = (
             parse(tensorpoint.condition, need_metric=not self.is_layer)
-            if tensorpoint.condition
+            if tensorpoint.condition and tensorpoint.kind != "data"
             else None
         )
         #: The places where the condition is true now.

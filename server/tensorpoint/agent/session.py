@@ -31,6 +31,7 @@ from .local import LocalRule
 from .modules import Names
 from .ops.locate import Locator
 from .rules import Rule
+from .showing import Showing
 from .stop import Stopper
 from .taps import Taps
 from .torch_errors import TorchErrors, calls_torch
@@ -79,6 +80,13 @@ def layer_tree(request: str) -> str:
     return _agent.layer_tree(request)
 
 
+def values(request: str) -> str:
+    """A request about values (`values.requests`) and its answer, both JSON."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.values(request)
+
+
 def no_grad(glob: str) -> str:
     """The parameters that got no gradient in the newest step, for `tp nograd`."""
     if _agent is None:
@@ -112,6 +120,7 @@ class Agent:
             lambda optimizer: any(watch.is_risky(optimizer) for watch in self._listeners),
             scale_of,
             self._on_fault,
+            lambda func, arguments: self._showing.on_write(func, arguments),  # noqa: PLW0108
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
@@ -119,6 +128,7 @@ class Agent:
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
+        self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         self._torch_ready = False
@@ -147,7 +157,7 @@ class Agent:
             facts_file=message.get("facts_file", ""),
             precision=message.get("precision", "module"),
         )
-        debugger.prepare(self._on_detach, self._on_attach)
+        self._prepare()
         with self._lock:
             self._plan = plan
             self._apply()
@@ -164,6 +174,10 @@ class Agent:
         """Answer `tensorpoint/layers`."""
         return trees.answer(self._names, request)
 
+    def values(self, request: str) -> str:
+        """Answer a request about values."""
+        return json.dumps(self._showing.answer(json.loads(request)))
+
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
         watch = next(watch for watch in self._watches if isinstance(watch, NoGrad))
@@ -171,14 +185,14 @@ class Agent:
 
     def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
         """Watch these for any client that is attached and has sent no plan."""
-        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
+        self._prepare(hide_agent=True)
         with self._lock:
             self._standing = tensorpoints
             self._apply()
 
     def add(self, rules: Sequence[LocalRule]) -> None:
         """Watch for these as well, for the program itself."""
-        debugger.prepare(self._on_detach, self._on_attach, hide_agent=True)
+        self._prepare(hide_agent=True)
         with self._lock:
             self._local = (*self._local, *rules)
             try:
@@ -192,6 +206,11 @@ class Agent:
         with self._lock:
             self._local = tuple(rule for rule in self._local if rule not in rules)
             self._apply()
+
+    def _prepare(self, *, hide_agent: bool = False) -> None:
+        """Make the debugger, if there is one, stop and show values as we do."""
+        if debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
+            self._showing.install()
 
     def _on_attach(self) -> None:
         """A client has configured its session; ours has sent a plan before that."""
@@ -223,7 +242,8 @@ class Agent:
         if not self._torch_ready:
             return
         rules = [*self._rules.values(), *self._local]
-        conditions = [rule for rule in rules if not rule.is_layer]
+        data = [rule for rule in rules if rule.tensorpoint.kind == "data"]
+        conditions = [rule for rule in rules if not rule.is_layer and rule not in data]
         layers = [rule for rule in rules if rule.is_layer]
         self._judge.arm(conditions, [watch.metric for watch in self._watches])
         listeners: list[Watch] = []
@@ -239,8 +259,14 @@ class Agent:
             if isinstance(watch, UpdateRatio):
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
+        watching = self._showing.arm(data)
+        if watching is not None:
+            listeners.append(watching)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
-        self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
+        self._hooks.on_enter = (
+            *((self._layers.on_enter,) if layers else ()),
+            *((watching.on_enter,) if watching is not None else ()),
+        )
         self._listen(listeners)
         if rules or self._recorder.is_recording:
             self._hooks.install()
@@ -251,7 +277,7 @@ class Agent:
     def _listen(self, listeners: Sequence[Watch]) -> None:
         """Tell exactly these of what happens; each source hooks only what somebody needs."""
         self._listeners = tuple(listeners)
-        looking = any(watch.metric == "nonfinite" for watch in listeners)
+        looking = any(watch.metric in ("nonfinite", "data") for watch in listeners)
         locating = self._locator.listeners() if looking else ()
         if looking and any("backward" in watch.options for watch in listeners):
             self._gradients.listen((*listeners, *locating))
@@ -296,6 +322,10 @@ class Agent:
             self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
         self._report(f"watching {name}", error)
+
+    def _tell(self, text: str) -> None:
+        """Say something in the client's console."""
+        debugger.send_event(EVENT, {"kind": "note", "text": text})
 
     def _report(self, activity: str, error: Exception) -> None:
         if self._local:

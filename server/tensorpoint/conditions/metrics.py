@@ -146,4 +146,16 @@ _ALL = (
     ),
 )
 
+#: What can be asked of any value in an expression of the program's (`agent.values.measures`).
+ON_VALUES: dict[str, str] = {
+    "nonfinite": "whether a tensor in it has a NaN or an infinity",
+    "absmax": "the largest magnitude in it",
+    "zero_fraction": "the share of exact zeros",
+    "norm": "the 2-norm of all tensors in it",
+    "grad_norm": "the 2-norm of the gradients of a parameter or a module",
+    "entropy": "normalised entropy of attention weights, of the lowest head",
+    "no_grad": "whether a parameter that requires a gradient has none",
+    "update_ratio": "how much the newest optimizer step changed a parameter, as recorded",
+}
+
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

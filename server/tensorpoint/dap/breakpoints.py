@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ..conditions import ConditionError
+from ..conditions.data import parse_data, parse_hits
 from ..conditions.plan import check
 from ..wire import WIRE_VERSION, Plan, Precision, Tensorpoint
 from ..wire.codec import convert
@@ -22,7 +23,7 @@ from .facts import Recording
 
 Message = dict[str, Any]
 T = TypeVar("T")
-Source = Literal["filter", "function", "launch", "console"]
+Source = Literal["filter", "function", "data", "launch", "console"]
 
 LAYER_PREFIX = "layer:"
 #: Ids below this are debugpy's; what we show a person is the rest.
@@ -113,6 +114,16 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True)
+class DataChoice:
+    """A data breakpoint as a client sets it: what the agent has as `data`, by its `name`."""
+
+    data: str
+    name: str
+    condition: str = ""
+    hits: str = ""
+
+
 class Tensorpoints:
     """What is set, by where it was set; each source is replaced as a whole, as DAP does."""
 
@@ -123,6 +134,7 @@ class Tensorpoints:
             # "NaN/Inf" is on until the client says which filters it wants.
             "filter": [],
             "function": [],
+            "data": [],
             "launch": [],
             "console": [],
         }
@@ -138,7 +150,7 @@ class Tensorpoints:
         """Everything that is set, each condition once."""
         unique: dict[tuple[str, str, str], Tensorpoint] = {}
         for tensorpoint in itertools.chain.from_iterable(self._set.values()):
-            key = (tensorpoint.kind, tensorpoint.module, tensorpoint.condition)
+            key = (tensorpoint.kind, tensorpoint.module + tensorpoint.data, tensorpoint.condition)
             unique.setdefault(key, tensorpoint)
         wanted = self.recording
         return Plan(
@@ -206,6 +218,33 @@ class Tensorpoints:
         answers = [self._layer("function", name, condition) for name, condition in chosen]
         self._set["function"] = [item for item in answers if isinstance(item, Tensorpoint)]
         return answers
+
+    def set_data(self, chosen: Sequence[DataChoice]) -> list[Tensorpoint | Refusal]:
+        """Take data breakpoints; an answer for each."""
+        answers = [self.data("data", choice) for choice in chosen]
+        self._set["data"] = [item for item in answers if isinstance(item, Tensorpoint)]
+        return answers
+
+    def add_data(self, choice: DataChoice) -> Tensorpoint | Refusal:
+        """Set one more, from the console."""
+        made = self.data("console", choice)
+        if isinstance(made, Tensorpoint) and made not in self._set["console"]:
+            self._set["console"].append(made)
+        return made
+
+    def data(self, source: Source, choice: DataChoice) -> Tensorpoint | Refusal:
+        """A data breakpoint as it will be armed."""
+        try:
+            condition = parse_data(choice.condition).text
+            parse_hits(choice.hits)
+        except ConditionError as error:
+            return Refusal(choice.condition, f"{error.message}\n{error.caret()}")
+        key = (source, f"{choice.data}:{choice.hits}", condition)
+        if key not in self._known:
+            self._known[key] = _FIRST_ID + next(self._ids)
+        return Tensorpoint(
+            self._known[key], "data", condition, choice.name, choice.data, choice.hits.strip()
+        )
 
     def add(self, text: str) -> Tensorpoint | Refusal:
         """Set one more, from the console: a condition or `layer:PATH [if CONDITION]`."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
+from typing import Any
 
+from ..conditions.metrics import ON_VALUES
 from .breakpoints import Refusal, Tensorpoints
 
 _PREFIX = "tp "
+_VERBS = ("on", "list", "off", "record", "facts", "nograd", "watch", "precision", "help")
+_WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _HELP = """\
 tp on CONDITION          stop where it turns true, for example: tp on nonfinite("model.layers.*")
 tp on layer:PATH         stop when the module is entered; add "if CONDITION" to narrow it
@@ -15,6 +20,8 @@ tp off NUMBER            take one out; "tp off all" takes out all
 tp record on             record facts: shapes, statistics, gradient norms; "tp record off" stops
 tp facts [GLOB]          the facts of all layers, or of those whose path matches
 tp nograd [GLOB]         which parameters got no gradient in the newest step, and why
+tp watch EXPR            stop where a tensor, parameter, gradient or buffer changes; add "if
+                         CONDITION" to narrow it: tp watch net.fc.weight.grad if norm > 3
 tp precision op          record each operation as it runs (slower); "tp precision module" ends it
 tp help                  this text"""
 
@@ -61,9 +68,37 @@ def run(expression: str, tensorpoints: Tensorpoints) -> tuple[str, bool]:
     raise ConsoleError(f"not a tp command: {expression.strip()}\n{_HELP}")
 
 
+def completions(arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """What we know to complete the text with: metrics as functions, and `tp` commands."""
+    text = str(arguments.get("text", ""))[: int(arguments.get("column", 1)) - 1]
+    line = text.rpartition("\n")[2]
+    if line.startswith(_PREFIX):
+        verb = line.removeprefix(_PREFIX)
+        return [_target(name, verb, len(line)) for name in _VERBS if name.startswith(verb)]
+    found = _WORD.search(line)
+    word = found[0] if found is not None else ""
+    if not word or line[: -len(word)].endswith("."):
+        return []
+    return [
+        {**_target(name, word, len(line)), "text": f"{name}(", "detail": meaning}
+        for name, meaning in ON_VALUES.items()
+        if name.startswith(word)
+    ]
+
+
+def _target(name: str, word: str, end: int) -> dict[str, Any]:
+    return {"label": name, "type": "function", "start": end - len(word), "length": len(word)}
+
+
 def facts_glob(expression: str) -> str | None:
     """Which layers a `tp facts` line asks for; None for every other line."""
     return _glob_of("facts", expression)
+
+
+def watched(expression: str) -> str | None:
+    """What a `tp watch` line asks for; None for every other line."""
+    verb, _, rest = expression.strip().removeprefix(_PREFIX).strip().partition(" ")
+    return rest.strip() if verb == "watch" and rest.strip() else None
 
 
 def no_grad_glob(expression: str) -> str | None:

@@ -78,6 +78,12 @@ async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
     return await _evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
 
 
+async def values(debugpy: Peer, kind: str, request: Message) -> dict[str, Any]:
+    """What the agent says of values. Raises AgentError."""
+    asked = json.dumps({"kind": kind, **request})
+    return await _evaluate(debugpy, f"{_SESSION}.values({asked!r})")
+
+
 async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
     response = await debugpy.request("evaluate", {"expression": expression, "context": "clipboard"})
     body: Message = response.get("body") or {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Stop
-from . import console, facts, launch, layer_tree, status, way
+from . import console, facts, launch, layer_tree, status, values, way
 from .breakpoints import (
     FILTERS,
     Refusal,
@@ -23,11 +23,13 @@ from .breakpoints import (
     split_functions,
 )
 from .children import ChildListener
+from .data import BREAKPOINT_MODES, DataBreakpoints
 from .injection import AgentError, boot, no_grad, sync
 from .peer import Message, Peer
 from .relay import Relay
 from .stops import Stops, torch_error
 from .upstream import NEVER_ANSWERED, Upstream
+from .values import Places
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class Session(Relay):
         self._children = ChildListener(self._child_handler)
         self._tensorpoints = Tensorpoints()
         self._stops = Stops()
+        self._places = Places()
+        self._data = DataBreakpoints(self._tensorpoints)
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
@@ -77,6 +81,15 @@ class Session(Relay):
             "scopes": self._on_scopes,
             "variables": self._on_variables,
             "evaluate": self._on_evaluate,
+            "completions": self._on_completions,
+            "setVariable": self._on_set,
+            "setExpression": self._on_set,
+            "locations": self._on_locations,
+            "dataBreakpointInfo": self._answered_by(self._data.info),
+            "setDataBreakpoints": self._on_set_data_breakpoints,
+            "readMemory": self._answered_by(values.memory),
+            "tensorpoint/inlineValues": self._answered_by(values.inline),
+            "tensorpoint/tensor": self._answered_by(values.tensor),
             "tensorpoint/facts": self._on_facts,
             "tensorpoint/layers": self._on_layers,
             "tensorpoint/status": self._on_status,
@@ -119,13 +132,13 @@ class Session(Relay):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
-        elif command in NEVER_ANSWERED and not self._transparent:
-            self._client.refuse(message, f"{command} is not supported")
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))
+        elif command in NEVER_ANSWERED and not self._transparent:
+            self._client.refuse(message, f"{command} is not supported")
         else:
             if command in _RESUMING:
-                self._stops.clear()
+                self._forget_stops()
             if command in _RESUMING and self._syncing is not None and not self._syncing.done():
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
@@ -189,6 +202,9 @@ class Session(Relay):
         body["supportsExceptionFilterOptions"] = True
         body["supportsExceptionInfoRequest"] = True
         body["supportsFunctionBreakpoints"] = True
+        body["supportsReadMemoryRequest"] = True
+        body["supportsDataBreakpoints"] = True
+        body["breakpointModes"] = [*(body.get("breakpointModes") or ()), *BREAKPOINT_MODES]
 
     async def _on_start(self, message: Message) -> None:
         arguments: Message = message["arguments"]
@@ -299,6 +315,13 @@ class Session(Relay):
         )
         self._breakpoints_set(message, theirs, split, refused)
 
+    async def _on_set_data_breakpoints(self, message: Message) -> None:
+        body, refused = self._data.set(message["arguments"])
+        for refusal in refused:
+            self._tell(refusal)
+        self._sync_plan()
+        self._client.respond(message, body)
+
     def _breakpoints_set(
         self, message: Message, theirs: Message, split: Split, refused: list[Refusal]
     ) -> None:
@@ -346,11 +369,15 @@ class Session(Relay):
             if self._stops.is_past(int(arguments.get("frameId") or 0)):
                 self._client.refuse(message, "that operation is over: choose a frame of the stack")
             else:
-                self._pass_on(message)
+                self._pass_on(message, self._places.take_out)
             return
         glob = console.facts_glob(expression)
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_facts(message, glob)))
+            return
+        watched = console.watched(expression)
+        if watched is not None:
+            self._spawn(self._carry_out(message, self._watch(message, watched)))
             return
         glob = console.no_grad_glob(expression)
         if glob is not None:
@@ -379,6 +406,12 @@ class Session(Relay):
     async def _show_facts(self, message: Message, glob: str) -> None:
         text = await self._tensorpoints.recording.table(glob, await self._agent())
         self._client.respond(message, {"result": text, "variablesReference": 0})
+
+    async def _watch(self, message: Message, text: str) -> None:
+        frame = int(message["arguments"].get("frameId") or 0)
+        answer = await self._data.watch(text, frame, await self._agent())
+        self._sync_plan()
+        self._client.respond(message, {"result": answer, "variablesReference": 0})
 
     async def _show_no_grad(self, message: Message, glob: str) -> None:
         text = await no_grad(await self._agent(), glob)
@@ -411,6 +444,9 @@ class Session(Relay):
 
     async def _on_agent_event(self, message: Message) -> None:
         body: Message = message.get("body") or {}
+        if body.get("kind") == "note":
+            self._client.output(f"Tensorpoint: {body.get('text')}", "console")
+            return
         _log.warning("the agent reports a fault: %s", body)
         self._client.output(
             f"Tensorpoint: a fault while {body.get('activity')}: {body.get('error')}. It is "
@@ -421,7 +457,7 @@ class Session(Relay):
     # Stops -------------------------------------------------------------------------------------
 
     async def _on_stopped(self, message: Message) -> None:
-        self._stops.clear()
+        self._forget_stops()
         body: Message = message.get("body") or {}
         told = self._stops.take(body) or torch_error(body)
         if told is not None:
@@ -439,7 +475,7 @@ class Session(Relay):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
-        self._stops.clear()
+        self._forget_stops()
         self._client.send(message)
 
     async def _on_stack_trace(self, message: Message) -> None:
@@ -471,11 +507,45 @@ class Session(Relay):
         if self._stops.owns(reference):
             self._spawn(self._carry_out(message, self._answer_variables(message, reference)))
         else:
-            self._pass_on(message)
+            self._pass_on(message, self._places.take_out_of_all)
 
     async def _answer_variables(self, message: Message, reference: int) -> None:
         rows = await self._stops.variables(reference, self._debugpy)
         self._client.respond(message, {"variables": rows})
+
+    async def _on_completions(self, message: Message) -> None:
+        targets = console.completions(message["arguments"])
+
+        def add(body: Message) -> None:
+            known = {item.get("label") for item in body.get("targets") or ()}
+            mine = [item for item in targets if item["label"] not in known]
+            body["targets"] = [*(body.get("targets") or ()), *mine]
+
+        self._pass_on(message, add)
+
+    async def _on_set(self, message: Message) -> None:
+        self._pass_on(message, self._places.take_out)
+
+    async def _on_locations(self, message: Message) -> None:
+        self._client.respond(message, self._places.location(message["arguments"]))
+
+    def _answered_by(
+        self, ask: Callable[[Message, Peer], Awaitable[Message]]
+    ) -> Callable[[Message], Awaitable[None]]:
+        """A request that the agent answers."""
+
+        async def answer(message: Message) -> None:
+            self._client.respond(message, await ask(message["arguments"], await self._agent()))
+
+        async def begin(message: Message) -> None:
+            # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
+            self._spawn(self._carry_out(message, answer(message)))
+
+        return begin
+
+    def _forget_stops(self) -> None:
+        self._stops.clear()
+        self._places.clear()
 
     # Children ----------------------------------------------------------------------------------
 
@@ -539,7 +609,7 @@ class Session(Relay):
 
     async def _on_disconnect(self, message: Message) -> None:
         """Detach without leaving a hook behind."""
-        self._stops.clear()
+        self._forget_stops()
         if self._agent_running and not self._ended.is_set():
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)

@@ -153,6 +153,52 @@ export class Workbench {
     await this.page.keyboard.press('Enter');
   }
 
+  async goToLine(line: number, column = 1): Promise<void> {
+    await this.page.keyboard.press('Control+g');
+    await this.quickInput.locator('input.input').fill(`:${line}:${column}`);
+    await this.page.keyboard.press('Enter');
+    await this.quickInput.waitFor({ state: 'detached' }).catch(() => undefined);
+  }
+
+  /** The debugger's hover over what is at a place of the editor. */
+  async hover(line: number, column: number): Promise<Locator> {
+    await this.page.locator('.editor-group-container.active .monaco-editor .view-lines').first().click();
+    await this.goToLine(line, column);
+    await this.command('Debug: Show Hover');
+    const widget = this.page.locator('.debug-hover-widget');
+    await widget.waitFor();
+    return widget;
+  }
+
+  /** An entry of the context menu that is open. */
+  async menuItem(text: string): Promise<void> {
+    const item = this.page.locator('.monaco-menu .action-item', { hasText: text }).first();
+    await item.hover();
+    await item.click();
+  }
+
+  async addWatch(expression: string): Promise<void> {
+    await this.command('Debug: Add Expression');
+    const input = this.page.locator('.debug-watch .monaco-inputbox input');
+    await input.fill(expression);
+    await input.press('Enter');
+    await input.waitFor({ state: 'detached' });
+  }
+
+  async openLocals(): Promise<void> {
+    const locals = this.variables.filter({ hasText: /^Locals/ }).first();
+    await locals.click();
+    await this.page.keyboard.press('ArrowRight');
+    await expect(locals).toHaveAttribute('aria-expanded', 'true');
+  }
+
+  async collapseVariables(): Promise<void> {
+    const header = this.page.locator('.pane-header[aria-label="Variables Section"]');
+    await header.hover();
+    await header.locator('.codicon-collapse-all').click();
+    await this.openLocals();
+  }
+
   notification(text: string | RegExp): Locator {
     return this.notifications.filter({ hasText: text }).first();
   }

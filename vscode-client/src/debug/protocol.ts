@@ -3,7 +3,7 @@
 export interface TensorpointInfo {
   number: number;
   text: string;
-  source: 'filter' | 'function' | 'launch' | 'console';
+  source: 'filter' | 'function' | 'data' | 'launch' | 'console';
 }
 
 /** Answer of `tensorpoint/status`. */

@@ -55,10 +55,11 @@ class Locator:
         is_risky: Callable[[Any], bool],
         scale_of: Callable[[torch.Tensor | None], float | None],
         on_fault: Callable[[Any, Exception], None],
+        after_write: Callable[[Any, Any], None] | None = None,
     ) -> None:
         self._names = names
         self._entries = Entries()
-        self._precise = Precise(is_risky, self._describe, on_fault)
+        self._precise = Precise(is_risky, self._describe, on_fault, after_write)
         self._replayer = Replayer(self._entries, hooks_aside, self._describe)
         self._scale_of = scale_of
         self._on_fault = on_fault

@@ -36,9 +36,13 @@ class Precise:
         is_risky: Callable[[Any], bool],
         describe: Describe,
         on_fault: Callable[[Any, Exception], None],
+        after_write: Callable[[Any, Any], None] | None = None,
     ) -> None:
         self._recorder = partial(
-            Recorder, describe=describe, on_fault=lambda error: on_fault(self, error)
+            Recorder,
+            describe=describe,
+            after_write=after_write,
+            on_fault=lambda error: on_fault(self, error),
         )
         #: Whether every operation is recorded.
         self.is_on = False

@@ -103,8 +103,8 @@ class Recorder:
     overwrite its operands. `follows_backward` keeps what the operations of the forward were, to
     name those that nodes of the backward belong to. A `replay` refuses what must not be done twice;
     unless it `may_be_random`, random numbers would be others than in the program. `on_write` is
-    called before an operation writes into a tensor, with whether that was made here. After a fault
-    of its own it lets operations pass.
+    called before an operation writes into a tensor, with whether that was made here; `after_write`
+    once it has. After a fault of its own it lets operations pass.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Recorder:
         may_be_random: bool = True,
         generators: Sequence[Any] = (),
         on_write: Callable[[Any, bool], None] | None = None,
+        after_write: Callable[[Any, Arguments], None] | None = None,
         on_fault: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self._describe = describe
@@ -129,6 +130,7 @@ class Recorder:
         #: Those besides torch's own that are where they were.
         self._generators = generators
         self._on_write = on_write
+        self._after_write = after_write
         self._on_fault = on_fault
         #: What went wrong in it; it has been inactive since.
         self.fault: Exception | None = None
@@ -195,6 +197,8 @@ class Recorder:
             self._note_forward(call.func, call.live, outputs)
         for place in range(len(outputs)):
             self._look(call, outputs, place)
+        if call.live.written and self._after_write is not None:
+            self._after_write(call.func, call.live)
 
     def _fail(self, error: Exception) -> None:
         self.is_active = False

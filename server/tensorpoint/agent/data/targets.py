@@ -1,0 +1,134 @@
+"""What a data breakpoint is set on, and how it looks at a moment.
+
+A parameter or a buffer is a *name in a module*: that it is replaced by another tensor is a change.
+A gradient is the `grad` slot of a parameter, which is None, rebound and accumulated into. Any other
+tensor is the object itself, as a variable's name says nothing once its function has returned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..tensors import unseen
+from ..values import devices
+from ..values.plain import call, plain, read, shape_of
+
+Kind = Literal["tensor", "attribute", "gradient"]
+#: Elements of which a fingerprint weights each by its place; of more it is a plain sum.
+_WEIGHTED = 1 << 20
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a target was like: enough to see that it is another now, and to say how."""
+
+    #: The tensor's identity; None where there is none (a gradient that is None).
+    identity: int | None
+    version: int | None
+    shape: tuple[Any, ...] | None
+    dtype: Any
+    #: A sum over its bits, where one was taken.
+    fingerprint: tuple[int, ...] | None = None
+
+
+class Target:
+    """One place to watch. `name` is how the user knows it."""
+
+    def __init__(self, kind: Kind, name: str, owner: Any, attribute: str = "") -> None:
+        self.kind, self.name, self.attribute = kind, name, attribute
+        self._owner = weakref.ref(owner)
+
+    @property
+    def owner(self) -> Any:
+        """The tensor, the module, or the parameter whose gradient it is; None once it is gone."""
+        return self._owner()
+
+    def tensor(self) -> Any:
+        """The tensor there now; None if there is none."""
+        owner = self._owner()
+        if owner is None or self.kind == "tensor":
+            return owner
+        if self.kind == "gradient":
+            return read(owner, "grad")
+        for table in ("_parameters", "_buffers"):
+            held = vars(owner).get(table) or {}
+            if self.attribute in held:
+                return held[self.attribute]
+        return vars(owner).get(self.attribute)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing can change it any more."""
+        return self._owner() is None
+
+    def is_same_place(self, other: Target) -> bool:
+        """Whether both are about the same."""
+        return (
+            self.owner is not None
+            and self.owner is other.owner
+            and (self.kind, self.attribute) == (other.kind, other.attribute)
+        )
+
+
+class Targets:
+    """Those that a client was told of, by the id that it knows them by."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._known: dict[str, Target] = {}
+
+    def add(self, target: Target) -> str:
+        """The id of a target: the same one for the same place."""
+        for key, known in list(self._known.items()):
+            if known.is_gone:
+                del self._known[key]
+            elif known.is_same_place(target):
+                return key
+        key = str(next(self._numbers))
+        self._known[key] = target
+        return key
+
+    def find(self, key: str) -> Target | None:
+        """The target with this id; None if there is none (any more)."""
+        return self._known.get(key)
+
+
+@unseen
+def look_at(target: Target, *, closely: bool) -> Look:
+    """What the target is like now; `closely` takes a fingerprint as well."""
+    tensor = target.tensor()
+    if tensor is None:
+        return Look(None, None, None, None)
+    version = None if call(tensor, "is_inference") else read(tensor, "_version")
+    fingerprint = _fingerprint(tensor) if closely else None
+    return Look(id(tensor), version, shape_of(tensor), read(tensor, "dtype"), fingerprint)
+
+
+def _fingerprint(tensor: Any) -> tuple[int, ...] | None:
+    """A sum over the bits, and up to a million elements one that weights each by its place.
+
+    Only on the CPU: elsewhere it would wait for the device at each boundary.
+    """
+    torch = sys.modules["torch"]
+    if read(tensor, "device").type != "cpu" or devices.why_not(tensor) is not None:
+        return None
+    values = plain(tensor)
+    if values.layout is not torch.strided or values.is_nested or values.is_meta:
+        return None
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    if values.is_quantized or values.numel() == 0:
+        return None
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    bits = values.view(kinds[values.element_size()]) if values.dim() else values.reshape(1)
+    if bits.dtype.is_floating_point:
+        bits = bits.view(kinds[bits.element_size()])
+    total = int(bits.sum(dtype=torch.int64))
+    if bits.numel() > _WEIGHTED:
+        return (total,)
+    places = torch.arange(1, bits.numel() + 1, dtype=torch.int64, device="cpu")
+    return total, int((bits.reshape(-1).to(torch.int64) * places).sum())

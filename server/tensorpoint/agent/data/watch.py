@@ -1,0 +1,365 @@
+"""Compares what is watched at boundaries, and stops where a condition turns true.
+
+What a boundary costs: for each target a look-up and a comparison of identity, version, shape and
+dtype, some 2 us. What torch's version counter does not see (`.data`, a kernel of the program's own,
+numpy) is found by a sum over the bits, taken where a root returns and around backward passes and
+optimizer steps, on the CPU.
+
+The version counter goes up *after* an operation has passed a dispatch mode. So with precision "op"
+a write is told by the memory that an operation writes into, and the boundary after it knows that
+this write is no news.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...conditions.data import DataCondition, parse_data, parse_hits
+from .. import debugger, explain
+from ..modules import Call, Names
+from ..ops.dispatch import Arguments, storage_of, tensors_of
+from ..ops.operation import Line
+from ..ops.stack import lines_at
+from ..rules import Rule
+from ..tensors import absmax_of, has_nonfinite, norm_of
+from ..values.plain import is_on_cpu, is_tensor, number, read
+from ..watches.base import Event, Stop, Watch
+from .targets import Look, Target, Targets, look_at
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+@dataclass
+class _Watched:
+    """One armed data breakpoint and what it saw last."""
+
+    rule: Rule
+    target: Target
+    condition: DataCondition
+    hits_fire: Callable[[int], bool]
+    look: Look
+    hits: int = 0
+    #: Whether the condition was true at the last look.
+    holds: bool = False
+    #: Whether anything was looked at yet: what is true from the beginning is no news.
+    is_known: bool = False
+    #: Writes by operations that were told, which the version counter has still to show.
+    told: int = 0
+    #: The norm when it was looked at last, for the text.
+    norm: float | None = None
+    #: The version of the gradient when an optimizer stepped last.
+    stepped: tuple[int | None, int | None] | None = None
+    said_gone: bool = False
+
+
+class _Places(threading.local):
+    """What happened last on this thread, in words, and when it was looked at closely."""
+
+    newest: str | None = None
+    closely: str | None = None
+
+
+class DataWatch(Watch):
+    """The armed data breakpoints. A listener of all sources."""
+
+    metric: ClassVar[str] = "data"
+
+    def __init__(
+        self, names: Names, stop: Stop, targets: Targets, tell: Callable[[str], None]
+    ) -> None:
+        self._names, self._stop, self._targets, self._tell = names, stop, targets, tell
+        self._watched: tuple[_Watched, ...] = ()
+        self._places = _Places()
+
+    def arm(self, rules: Sequence[Rule]) -> None:
+        """Watch for exactly these; one that stays keeps what it has seen."""
+        known = {watched.rule.tensorpoint: watched for watched in self._watched}
+        armed: list[_Watched] = []
+        for rule in rules:
+            tensorpoint = rule.tensorpoint
+            before = known.get(tensorpoint)
+            target = self._targets.find(tensorpoint.data)
+            if before is not None and before.target is target:
+                armed.append(before)
+            elif target is not None:
+                watched = _Watched(
+                    rule,
+                    target,
+                    parse_data(tensorpoint.condition),
+                    parse_hits(tensorpoint.hits),
+                    look_at(target, closely=True),
+                )
+                if _can_be_read_here(target):  # what is true from the beginning is no news
+                    self._judge(watched, watched.look, watched.look, "", None)
+                armed.append(watched)
+        self._watched = tuple(armed)
+
+    # Boundaries ----------------------------------------------------------------------------------
+
+    def on_root(self, call: Call) -> None:
+        """A root is about to run: look closely."""
+        self._look(f"the call of {self._place(call, [])}", call.module, closely=True)
+
+    def on_enter(self, call: Call, outer: list[Call]) -> None:
+        """A module is about to run."""
+        self._look(f"the call of {self._place(call, outer)}", call.module)
+
+    def on_exit(self, call: Call, outer: list[Call], output: Any) -> None:
+        """A module returned."""
+        self._look(f"the end of {self._place(call, outer)}", call.module)
+
+    def on_root_exit(self, call: Call, output: Any) -> None:
+        """A root returned: look closely."""
+        self._look(f"the end of {self._place(call, [])}", call.module, closely=True)
+
+    def on_backward(self, roots: object) -> None:
+        """A backward pass begins."""
+        self._look("the beginning of backward", None, closely=True)
+
+    def on_parameter_gradient(
+        self, owner: Module | None, name: str, parameter: Any, norm: float | None
+    ) -> None:
+        """A gradient was accumulated."""
+        full = name
+        if owner is not None:
+            path = self._names.path(owner, owner)
+            full = f"{path}.{name}" if path else name
+        self._look(f"the gradient of {full} in backward", None)
+
+    def on_backward_end(self, results: object) -> None:
+        """A backward pass has ended."""
+        self._look("the end of backward", None, closely=True)
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """An optimizer is about to step: does each have a gradient of this step?"""
+        self._look(f"the beginning of {type(optimizer).__name__}.step", None, closely=True)
+        for watched in self._watched:
+            if "no_grad" in watched.condition.words:
+                self._look_for_gradient(watched, optimizer)
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        self._look(f"the end of {type(optimizer).__name__}.step", None, closely=True)
+
+    def on_operation(self, func: Any, arguments: Arguments) -> None:
+        """With precision "op": an operation has written into its arguments."""
+        written = {
+            storage_of(tensor)
+            for name in arguments.written
+            for tensor in tensors_of(arguments.by_name[name])
+        }
+        for watched in self._watched:
+            tensor = watched.target.tensor()
+            if tensor is None or storage_of(tensor) not in written:
+                continue
+            watched.told += 1
+            where = _by_operation(str(func), lines_at(sys._getframe(1)))
+            self._judge(watched, watched.look, _now(watched), where, None)
+
+    # Looking -------------------------------------------------------------------------------------
+
+    def _look(self, here: str, entered: Module | None, *, closely: bool = False) -> None:
+        if debugger.evaluating():  # what the user does in the console is no news
+            for watched in self._watched:
+                watched.look = look_at(watched.target, closely=True)
+            return
+        before, looked = self._places.newest, self._places.closely
+        self._places.newest = here
+        if closely:
+            self._places.closely = here
+        for watched in self._watched:
+            if watched.target.is_gone:
+                self._say_gone(watched)
+                continue
+            now, then = look_at(watched.target, closely=closely), watched.look
+            told, watched.told = watched.told, 0
+            same = _same(then, now, told)
+            if same and not told and not closely:
+                now = replace(now, fingerprint=then.fingerprint)
+            watched.look = now
+            if not same or not watched.is_known:
+                unseen = then.version == now.version and then.identity == now.identity
+                place = _between(looked if unseen else before, here)
+                self._judge(watched, then, now, place, entered)
+
+    def _judge(
+        self, watched: _Watched, then: Look, now: Look, where: str, entered: Module | None
+    ) -> None:
+        """Look at the condition after a change, and stop if it turned true."""
+        first, watched.is_known = not watched.is_known, True
+        has_changed = not _same(then, now, 0)
+        value = watched.target.tensor()
+
+        def read_word(word: str) -> float | bool | None:
+            if word == "changed":
+                return has_changed
+            if word == "reshaped":
+                return (then.shape, then.dtype) != (now.shape, now.dtype)
+            if word == "no_grad":
+                return watched.holds if value is None else False
+            return self._measured(word, value)
+
+        holds = watched.condition.holds(read_word) is True
+        turned = holds and ("changed" in watched.condition.words or not watched.holds)
+        watched.holds = holds
+        if not turned or (first and not has_changed):
+            return
+        watched.hits += 1
+        if not watched.hits_fire(watched.hits):
+            return
+        self._fire(watched, then, now, where, entered)
+
+    def _measured(self, word: str, value: Any) -> float | bool | None:
+        if word == "step":
+            return self._names.newest_step()
+        if word == "optimizer_step":
+            return self._names.optimizer_step()
+        if value is None:
+            return False if word == "nonfinite" else None
+        if word == "nonfinite":
+            return has_nonfinite(value)
+        return norm_of(value) if word == "norm" else absmax_of(value)
+
+    def _look_for_gradient(self, watched: _Watched, optimizer: Any) -> None:
+        target = watched.target
+        parameter = target.owner if target.kind == "gradient" else target.tensor()
+        if not is_tensor(parameter) or not read(parameter, "requires_grad"):
+            return
+        gradient = read(parameter, "grad")
+        state = (id(gradient), None if gradient is None else read(gradient, "_version"))
+        missing = gradient is None or state == watched.stepped
+        watched.stepped = state
+
+        def read_word(word: str) -> float | bool | None:
+            return missing if word == "no_grad" else self._measured(word, target.tensor())
+
+        holds = watched.condition.holds(read_word) is True
+        turned, watched.holds = holds and not watched.holds, holds
+        if turned:
+            watched.hits += 1
+            if watched.hits_fire(watched.hits):
+                name = type(optimizer).__name__
+                text = "None" if gradient is None else "that of an earlier step"
+                self._stop_for(
+                    watched,
+                    f"no gradient for {target.name.removesuffix('.grad')}",
+                    (f"{name}.step is about to run, and its gradient is {text}.",),
+                    None,
+                )
+
+    # Telling -------------------------------------------------------------------------------------
+
+    def _fire(
+        self, watched: _Watched, then: Look, now: Look, where: str, entered: Module | None
+    ) -> None:
+        value = watched.target.tensor()
+        sentences = [f"It was changed {where}."]
+        difference = _difference(then, now, watched.target)
+        if difference:
+            sentences.append(difference)
+        norm = None if value is None else norm_of(value)
+        if norm is not None:
+            before = "" if watched.norm is None else f", {number(watched.norm)} when last seen"
+            sentences.append(f"‖{watched.target.name}‖ is {number(norm)}{before}.")
+        watched.norm = norm
+        word = "change" if "changed" in watched.condition.words else watched.condition.text
+        headline = (
+            f"{word} of {watched.target.name}"
+            if word == "change"
+            else (f"{word} for {watched.target.name}")
+        )
+        if watched.hits > 1:
+            sentences.append(f"Hit {watched.hits}.")
+        self._stop_for(watched, headline, tuple(sentences), entered)
+
+    def _stop_for(
+        self,
+        watched: _Watched,
+        headline: str,
+        sentences: tuple[str, ...],
+        entered: Module | None,
+    ) -> None:
+        event = Event(
+            name="data",
+            module=None,
+            entered=entered,
+            headline=headline,
+            sentences=sentences,
+            values={watched.target.name: watched.target.tensor()},
+        )
+        self._stop([watched.rule], event)
+
+    def _say_gone(self, watched: _Watched) -> None:
+        if not watched.said_gone:
+            watched.said_gone = True
+            self._tell(f"{watched.target.name} is gone: its data breakpoint is off")
+
+    def _place(self, call: Call, outer: list[Call]) -> str:
+        within = outer[0].module if outer else call.module
+        return explain.place(call.module, self._names.path(call.module, within))
+
+
+def _by_operation(name: str, lines: Sequence[Line]) -> str:
+    if not lines:
+        return f"by {name}"
+    line = lines[0]
+    return f"by {name} at {os.path.basename(line.file)}:{line.line} in {line.function}"
+
+
+def _can_be_read_here(target: Target) -> bool:
+    """On pydevd's thread, where the plan comes: nothing that waits for a device."""
+    tensor = target.tensor()
+    return tensor is None or is_on_cpu(tensor)
+
+
+def _now(watched: _Watched) -> Look:
+    """After an operation has written: another version than before, whatever the counter says."""
+    now = look_at(watched.target, closely=False)
+    version = None if now.version is None else now.version + watched.told
+    return replace(now, version=version)
+
+
+def _same(then: Look, now: Look, told: int) -> bool:
+    if (then.identity, then.shape, then.dtype) != (now.identity, now.shape, now.dtype):
+        return False
+    if then.version is not None and now.version is not None and then.version != now.version:
+        return 0 < now.version - then.version <= told
+    if then.fingerprint is not None and now.fingerprint is not None and not told:
+        return then.fingerprint == now.fingerprint
+    return True
+
+
+def _between(before: str | None, here: str) -> str:
+    if here.endswith(".step") and before is not None and before.endswith(".step"):
+        name = here.removeprefix("the end of ")
+        if before == f"the beginning of {name}" and here.startswith("the end of "):
+            return f"by {name}"
+    if here.startswith("the gradient of "):
+        return f"by backward, up to {here.removesuffix(' in backward')}"
+    return f"before {here}" if before is None else f"between {before} and {here}"
+
+
+def _difference(then: Look, now: Look, target: Target) -> str:
+    if now.identity is None:
+        return "It is None now." if then.identity is not None else ""
+    if then.identity is None:
+        return "It was None before."
+    if then.identity != now.identity:
+        return "It is another tensor now, not written in place."
+    if (then.shape, then.dtype) != (now.shape, now.dtype):
+        return f"It was {then.dtype}{list(then.shape or ())} before."
+    if then.version == now.version and then.fingerprint != now.fingerprint:
+        return (
+            "torch's version counter has not moved: it was written past autograd, through .data, "
+            "by numpy or by a kernel of its own."
+        )
+    if then.version is not None and now.version is not None:
+        times = now.version - then.version
+        return f"Written in place {'once' if times == 1 else f'{times} times'}."
+    return ""

@@ -1,0 +1,240 @@
+"""Puts our view of values in the place of pydevd's own. Private API of pydevd; this and `debugger`
+are the modules that know it.
+
+A type plugin, pydevd's way for this, can't do it: its `variables` ignores `start`, `count` and
+`filter`, it emits neither `indexedVariables` nor `lazy`, and what a plugin may say is one string.
+So four functions are wrapped: the one that makes a row, the one that lists what is below it, the
+handler of `variables` (for the page that is asked for), and the part of its safe repr that writes
+a value within a list or a dictionary. Each hands on what isn't ours, unchanged.
+
+pydevd looks types up in caches; nothing is cached for ours, since they never get there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .values.rows import Rows
+
+#: Makes the rows, or hands out those that were made: `values` is 5,000 lines, which are imported
+#: when the first value is to be shown.
+MakeRows = Callable[[], "Rows"]
+
+#: What is wrapped, and the arguments that pydevd 3.4 (debugpy 1.8.14 to 1.8.22) gives it.
+_EXPECTED = {
+    "get_var_data": ("self", "fmt", "context"),
+    "get_children_variables": ("self", "fmt", "scope"),
+    "internal_get_variable_json": ("py_db", "request"),
+    "_repr": ("self", "obj", "level"),
+    "untrack_all": ("self",),
+}
+
+
+class Unknown(Exception):
+    """pydevd is of a version that this module doesn't know; the text says what differs."""
+
+
+class _Asked(threading.local):
+    """What is asked for on this thread."""
+
+    page: tuple[str | None, int, int] = (None, 0, 0)
+    #: False while torch's own repr is wanted.
+    in_short: bool = True
+
+
+_asked = _Asked()
+
+
+@dataclass(frozen=True)
+class _Pydevd:
+    frames: Any
+    api: Any
+    safe_repr: Any
+
+
+def install(
+    rows: MakeRows, forget: Callable[[], None], report: Callable[[str, Exception], None]
+) -> None:
+    """Show values by `rows` from now on. Raises Unknown; harmless when called again.
+
+    `forget` is called when a thread goes on.
+    """
+    pydevd = _find()
+    if hasattr(pydevd.frames._AbstractVariable.get_var_data, "tensorpoint"):
+        return
+    _wrap_rows(pydevd.frames, rows, report)
+    _wrap_children(pydevd.frames, rows, report)
+    _wrap_handler(pydevd.api)
+    _wrap_repr(pydevd.safe_repr, rows)
+    _forget_on_resume(pydevd.frames, forget)
+
+
+def _find() -> _Pydevd:
+    try:
+        from _pydevd_bundle import (  # type: ignore[import-not-found]
+            pydevd_api,
+            pydevd_suspended_frames,
+        )
+        from _pydevd_bundle.pydevd_safe_repr import SafeRepr  # type: ignore[import-not-found]
+
+        frames = pydevd_suspended_frames
+        functions = (
+            frames._AbstractVariable.get_var_data,
+            frames._ObjectVariable.get_children_variables,
+            pydevd_api.internal_get_variable_json,
+            SafeRepr._repr,
+            frames._FramesTracker.untrack_all,
+        )
+    except (ImportError, AttributeError) as error:
+        raise Unknown(f"{_version()}: {error}") from None
+    for function, (name, expected) in zip(functions, _EXPECTED.items(), strict=True):
+        found = tuple(inspect.signature(function).parameters)
+        if found[: len(expected)] != expected:
+            raise Unknown(f"{_version()}: {name}{found} is not {expected}")
+    return _Pydevd(frames, pydevd_api, SafeRepr)
+
+
+def _version() -> str:
+    return f"debugpy {getattr(sys.modules.get('debugpy'), '__version__', 'of an unknown version')}"
+
+
+def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
+    original = frames._AbstractVariable.get_var_data
+
+    def get_var_data(
+        self: Any, fmt: Any = None, context: str | None = None, **attributes: Any
+    ) -> dict[str, Any]:
+        try:
+            own = rows().row(self, context)
+        except Exception as error:
+            report("showing a value", error)
+            own = None
+        if own is not None:
+            return own
+        before, _asked.in_short = _asked.in_short, context not in ("repl", "clipboard")
+        try:
+            row = original(self, fmt, context, **attributes)
+        finally:
+            _asked.in_short = before
+        return row if context is None else rows().with_children(self, row)
+
+    get_var_data.tensorpoint = True  # type: ignore[attr-defined]
+    frames._AbstractVariable.get_var_data = get_var_data
+
+
+def _wrap_children(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
+    original = frames._ObjectVariable.get_children_variables
+
+    def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> list[Any]:
+        try:
+            raw = rows().raw(self)
+            if raw is not None:
+                return _as_pydevd_lists(frames, self, raw[0], original)
+            found = rows().children(self, _asked.page, frames._ObjectVariable)
+        except Exception as error:
+            report("listing what is in a value", error)
+            found = None
+        return original(self, fmt, scope) if found is None else found
+
+    frames._ObjectVariable.get_children_variables = get_children_variables
+
+
+def _as_pydevd_lists(
+    frames: Any, parent: Any, value: Any, original: Callable[..., list[Any]]
+) -> list[Any]:
+    """All attributes of a value, as without us."""
+    variable = frames._ObjectVariable(
+        parent.py_db,
+        parent.name,
+        value,
+        lambda _: None,
+        evaluate_name=parent.evaluate_name,
+        frame=parent.frame,
+    )
+    variable._register_variable = parent._register_variable
+    return original(variable)
+
+
+def _wrap_handler(api: Any) -> None:
+    original = api.internal_get_variable_json
+
+    def internal_get_variable_json(py_db: Any, request: Any) -> None:
+        arguments = request.arguments
+        before, _asked.page = (
+            _asked.page,
+            (arguments.filter, arguments.start or 0, arguments.count or 0),
+        )
+        try:
+            original(py_db, request)
+        finally:
+            _asked.page = before
+
+    api.internal_get_variable_json = internal_get_variable_json
+
+
+def _wrap_repr(safe_repr: Any, rows: MakeRows) -> None:
+    original = safe_repr._repr
+
+    def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
+        if level > 0 and _asked.in_short:
+            text = rows().view.inner_text(obj)
+            if text is not None:
+                return (text,)
+        return original(self, obj, level)
+
+    safe_repr._repr = _repr
+
+
+def _forget_on_resume(frames: Any, forget: Callable[[], None]) -> None:
+    original = frames._FramesTracker.untrack_all
+
+    def untrack_all(self: Any) -> None:
+        forget()
+        original(self)
+
+    frames._FramesTracker.untrack_all = untrack_all
+
+
+def value_of(reference: int) -> Any:
+    """The value that a client knows by a variables reference. Raises LookupError."""
+    return _variable(reference).value
+
+
+def child_of(reference: int, name: str) -> tuple[Any, str | None]:
+    """A row below a reference: its value, and the expression that leads to it."""
+    variable = _variable(reference)
+    for child in variable.get_children_variables():
+        if str(child.name) == name:
+            return child.value, child.evaluate_name
+    raise LookupError(f"there is no {name!r} there")
+
+
+def container_of(reference: int) -> tuple[Any, Any]:
+    """The value that rows are below (a frame for a scope), and its frame. Raises LookupError."""
+    variable = _variable(reference)
+    return variable.value, getattr(variable, "frame", None)
+
+
+def frame_of(reference: int) -> Any:
+    """The frame that a client knows by an id. Raises LookupError."""
+    return _variable(reference).frame
+
+
+def _variable(reference: int) -> Any:
+    pydevd = sys.modules.get("pydevd")
+    schema: Any = sys.modules.get("_pydevd_bundle._debug_adapter.pydevd_base_schema")
+    db = None if pydevd is None else pydevd.get_global_debugger()
+    if db is None or schema is None:
+        raise LookupError("no debugger is attached")
+    try:
+        inner = schema.BaseSchema._translate_id_from_dap(reference)
+        inner = getattr(inner, "variable_reference", inner)
+        return db.suspended_frames_manager.get_variable(inner)
+    except KeyError:
+        raise LookupError("the program has gone on since: that reference is dead") from None

@@ -1,0 +1,125 @@
+"""Which module a parameter or a buffer belongs to, and its path, as far as the frame sees models.
+
+With something armed the agent knows the roots that were called. With nothing armed it has seen
+none: then the models are those that run on this stack, and those in the frame's variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from ..modules import clean_path, running_calls
+from .plain import is_module
+
+#: Modules that are indexed; a view of a larger model names what it can.
+_MOST = 50_000
+
+
+class Owners:
+    """An index by identity, made when it is needed and dropped when the program goes on."""
+
+    def __init__(self, roots: Callable[[], list[Any]]) -> None:
+        self._roots = roots
+        self._frame: FrameType | None = None
+        self._held: dict[int, tuple[Any, str]] | None = None
+        self._paths: dict[int, tuple[Any, str]] = {}
+
+    def clear(self) -> None:
+        """Keep no frame and no module alive."""
+        self._frame = self._held = None
+        self._paths = {}
+
+    def look_from(self, frame: FrameType | None) -> None:
+        """What is asked for next stands in this frame."""
+        if frame is not self._frame and frame is not None:
+            self._frame, self._held, self._paths = frame, None, {}
+
+    def owner(self, tensor: Any) -> tuple[Any, str]:
+        """The module of a parameter or buffer and its name there; (None, "") if unknown."""
+        return self._index().get(id(tensor), (None, ""))
+
+    def path(self, module: Any) -> str:
+        """The path of a module below its root; "" for a root and for what is not known."""
+        self._index()
+        return self._paths.get(id(module), (None, ""))[1]
+
+    def name(self, tensor: Any) -> str | None:
+        """The path of a parameter or buffer; None if unknown."""
+        module, name = self.owner(tensor)
+        if module is None:
+            return None
+        path = self.path(module)
+        return f"{path}.{name}" if path else name
+
+    def find(self, path: str) -> tuple[Any, str] | None:
+        """The module and the name of a parameter or a buffer by its path; None if unknown."""
+        above, _, name = path.rpartition(".")
+        for module, own in self._index().values():
+            if own == name and self.path(module) == above:
+                return module, name
+        return None
+
+    def ancestors(self, module: Any) -> list[Any]:
+        """The modules from the root down to `module`, itself included."""
+        self._index()
+        root, path = self._paths.get(id(module), (None, ""))
+        if root is None:
+            return []
+        chain, current = [root], root
+        for part in path.split(".") if path else ():
+            current = (vars(current).get("_modules") or {}).get(part)
+            if not is_module(current):
+                return chain  # a wrapper is on the way, which paths leave out
+            chain.append(current)
+        return chain
+
+    def _index(self) -> dict[int, tuple[Any, str]]:
+        if self._held is not None:
+            return self._held
+        held: dict[int, tuple[Any, str]] = {}
+        self._paths = {}
+        for root in self._candidates():
+            if id(root) in self._paths:
+                continue
+            for name, module in _named(root):
+                if len(self._paths) >= _MOST:
+                    break
+                self._paths.setdefault(id(module), (root, clean_path(root, name)))
+                tables = vars(module)
+                for table in ("_parameters", "_buffers"):
+                    for key, value in (tables.get(table) or {}).items():
+                        held.setdefault(id(value), (module, key))
+        self._held = held
+        return held
+
+    def _candidates(self) -> Iterator[Any]:
+        yield from self._roots()
+        frame = self._frame
+        if frame is None:
+            return
+        for call in running_calls(frame)[:1]:
+            yield call.module
+        values = [*frame.f_globals.values(), *frame.f_locals.values()]
+        modules = [value for value in values if is_module(value)]
+        # The largest first: a layer may stand beside the model that it is in.
+        inner = {id(module) for root in modules for name, module in _named(root) if name}
+        yield from (module for module in modules if id(module) not in inner)
+        yield from modules
+
+
+def _named(root: Any) -> Iterator[tuple[str, Any]]:
+    """The modules of a root with torch's names for them, past what a class does on the way."""
+    waiting, seen = [("", root)], set[int]()
+    while waiting:
+        name, module = waiting.pop(0)
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield name, module
+        waiting += [
+            (f"{name}.{key}" if name else key, child)
+            for key, child in (vars(module).get("_modules") or {}).items()
+            if is_module(child)
+        ]

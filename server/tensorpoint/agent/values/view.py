@@ -1,0 +1,157 @@
+"""The view of values as a whole: what a row says, what is below it, and what is known of it.
+
+One per process. All of it runs on the thread that stands still, or on pydevd's command thread while
+all stand still.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from .. import debugger
+from .cache import Cache
+from .children import Children
+from .kinds import is_array, is_storage, kind_of
+from .known import Known
+from .nodes import Child, Node, Page
+from .origin import assigned, definition
+from .pages import is_long
+from .plain import is_module, is_on_cpu, is_parameter, is_tensor, read
+from .summary import Summaries
+
+#: Tensors that are looked at for those with the same memory.
+_NEIGHBOURS = 2000
+
+
+class View:
+    """What an editor shows of the values that are ours."""
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self.cache = Cache()
+        #: Tensors by the number in their memory reference.
+        self._shown: dict[int, weakref.ref[Any]] = {}
+        self._summaries = Summaries(known, self.cache)
+        self._children = Children(known)
+
+    def forget(self) -> None:
+        """The program goes on: keep nothing of it."""
+        self.cache.clear()
+        self.known.owners.clear()
+        self._shown.clear()
+
+    def shown(self, number: int) -> Any:
+        """The tensor of a memory reference; None if it is gone or the program has gone on."""
+        reference = self._shown.get(number)
+        return None if reference is None else reference()
+
+    def text(self, value: Any, context: str | None) -> str | None:
+        """The row's text; None for what is left to pydevd, and to torch's own repr."""
+        if isinstance(value, Node):
+            return value.text
+        if is_storage(value):  # its own repr lists every element
+            return self._summaries.short(value)
+        if context in ("repl", "clipboard"):
+            return None
+        if is_long(value):
+            return _length(value)
+        if context in ("hover", "watch"):
+            return self._summaries.full(value)
+        return self._summaries.short(value)
+
+    def inner_text(self, value: Any) -> str | None:
+        """The text of a value within another one's."""
+        return self._summaries.short(value)
+
+    def children(self, value: Any, page: Page, frame: FrameType | None) -> list[Child] | None:
+        """What is below a row; None for what is left to pydevd."""
+        self.known.owners.look_from(frame)
+        neighbours = list(_tensors_at(frame)) if is_tensor(value) else []
+        found = self._children.of(value, page, neighbours)
+        return None if found is None else list(found)
+
+    def hint(self, value: Any, name: str, frame: FrameType | None) -> dict[str, Any]:
+        """What else DAP says of a row: how many children, memory, and where it comes from."""
+        if isinstance(value, Node):
+            hint = {**value.more}
+            if value.indexed:
+                hint["indexedVariables"] = value.indexed
+            return hint
+        if is_long(value):
+            return {"indexedVariables": len(value)}
+        hint: dict[str, Any] = {}
+        if is_tensor(value) or is_module(value) or is_array(value):
+            hint["__vscodeVariableMenuContext"] = "tensor"
+        if not is_tensor(value):
+            return hint
+        if _has_memory(value):
+            self._shown[id(value)] = weakref.ref(value)
+            hint["memoryReference"] = f"tensorpoint:{id(value)}"
+        place = None if frame is None else assigned(frame, name)
+        if place is not None:
+            hint["valueLocationReference"] = [debugger.client_file(place[0]), place[1]]
+        if is_parameter(value):
+            self.known.owners.look_from(frame)
+            defined = definition(value, self.known)
+            if defined is not None:
+                hint["declarationLocationReference"] = [
+                    debugger.client_file(defined.file),
+                    defined.line,
+                ]
+        return hint
+
+    def is_container(self, value: Any) -> bool:
+        """Whether there is something below it."""
+        if isinstance(value, Node):
+            return value.children is not None
+        return not is_storage(value)
+
+    def is_ours(self, value: Any) -> bool:
+        """Whether it is shown by us."""
+        return isinstance(value, Node) or is_long(value) or kind_of(value) is not None
+
+
+def _length(values: Any) -> str:
+    return f"{type(values).__name__} of {len(values):,}"
+
+
+def _has_memory(tensor: Any) -> bool:
+    try:
+        return is_on_cpu(tensor) or read(tensor, "device").type == "cuda"
+    except Exception:
+        return False
+
+
+def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Tensors that the frame sees: its locals, and what the modules among them hold."""
+    if frame is None:
+        return
+    found = _neighbours(list(frame.f_locals.items()))
+    yield from islice(found, _NEIGHBOURS)
+
+
+def _neighbours(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for name, value in values:
+        if is_tensor(value):
+            yield name, value
+    waiting = [(name, value) for name, value in values if is_module(value)]
+    while waiting:
+        name, module = waiting.pop(0)
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        held = vars(module)
+        for table in ("_parameters", "_buffers"):
+            for key, value in (held.get(table) or {}).items():
+                if is_tensor(value):
+                    yield f"{name}.{key}", value
+        waiting += [
+            (f"{name}.{key}", child)
+            for key, child in (held.get("_modules") or {}).items()
+            if child is not None
+        ]

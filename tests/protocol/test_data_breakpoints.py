@@ -1,0 +1,225 @@
+"""Data breakpoints on tensors, parameters, gradients and buffers, in a real program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import Write
+from tests.protocol.dap import Message, Session, line_of
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.out = nn.Linear(4, 1)
+        self.unused = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, x):
+        h = self.fc(x)
+        self.seen.add_(1)  # writes seen
+        return self.out(h)  # calls out
+
+
+net = Net()
+free = torch.zeros(3)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+print("start")  # start
+for step in range(4):
+    loss = net(torch.ones(2, 4)).sum()  # forward
+    loss.backward()  # backward
+    optimizer.step()  # steps
+    optimizer.zero_grad()
+    if step == 1:
+        net.out.bias.data.fill_(5)  # past autograd
+    if step == 2:
+        net.seen = torch.zeros(3)  # replaces seen
+        free.mul_(float("nan"))  # spoils free
+print("end")
+"""
+
+
+class Watching:
+    """A session that stands at the start of the program."""
+
+    def __init__(self, session: Session, path: Path, **arguments: Any) -> None:
+        self.session, self.path = session, path
+        session.launch(
+            path, filters=[], breakpoints={str(path): [line_of(path, "# start")]}, **arguments
+        )
+        self.stopped = session.stopped()
+        self.frame = session.frames(self.stopped)[0]["id"]
+
+    def info(self, name: str, **more: Any) -> Message:
+        return self.session.request("dataBreakpointInfo", name=name, **more)
+
+    def id(self, expression: str, **more: Any) -> str:
+        found = self.info(expression, frameId=self.frame, **more)
+        assert found["dataId"] is not None, found
+        return found["dataId"]
+
+    def set(self, *breakpoints: Message) -> list[Message]:
+        return self.session.request("setDataBreakpoints", breakpoints=list(breakpoints))[
+            "breakpoints"
+        ]
+
+    def next_stop(self) -> tuple[int, str]:
+        """Line and text of the next stop."""
+        self.session.resume()
+        self.stopped = self.session.stopped()
+        return self.session.top(self.stopped)[1], self.stopped["text"]
+
+    def line(self, text: str) -> int:
+        return line_of(self.path, text)
+
+
+def test_who_changes_a_buffer_a_gradient_and_a_parameter(write: Write) -> None:
+    with Session() as session:
+        watching = Watching(session, write(PROGRAM))
+        capabilities = session.capabilities
+        assert capabilities["supportsDataBreakpoints"]
+        assert {"mode": "nonfinite", "label": "Becomes NaN/Inf", "appliesTo": ["data"]} in (
+            capabilities["breakpointModes"]
+        )
+        gradient = watching.info("net.fc.weight.grad", frameId=watching.frame)
+        assert gradient["description"] == "fc.weight.grad"
+        assert gradient["accessTypes"] == ["write"] and gradient["canPersist"] is False
+        assert watching.id("net.fc.weight.grad") == gradient["dataId"]
+        made = watching.set(
+            {"dataId": watching.id("net.seen"), "accessType": "write"},
+            {"dataId": gradient["dataId"]},
+            {"dataId": watching.id("net.fc.weight"), "hitCondition": "2"},
+        )
+        assert all(item["verified"] for item in made)
+        line, text = watching.next_stop()
+        assert line == watching.line("# calls out")
+        assert "between the end of fc (Linear) and the call of out (Linear)" in text
+        assert "Written in place once" in text and "‖seen‖ is 1.41" in text
+        assert watching.stopped["description"] == "Paused on change of seen"
+        assert watching.stopped["hitBreakpointIds"] == [made[0]["id"]]
+        line, text = watching.next_stop()
+        assert line == watching.line("# backward")
+        assert "by backward, up to the gradient of fc.weight" in text
+        assert "It was None before" in text
+        line, text = watching.next_stop()
+        assert line == watching.line("# forward") and "It is None now" in text
+        watching.frame = session.frames(watching.stopped)[0]["id"]
+        watching.set({"dataId": watching.id("net.fc.weight"), "hitCondition": "2"})
+        line, text = watching.next_stop()
+        assert line == watching.line("# steps")
+        assert "changed by SGD.step" in text and "Hit 2" in text
+        assert session.evaluate("step", watching.stopped) == "1"
+        watching.set()
+        session.resume()
+        assert session.exit_code() == 0
+
+
+def test_conditions_name_what_turns_true_and_what_autograd_does_not_see(write: Write) -> None:
+    with Session() as session:
+        watching = Watching(session, write(PROGRAM))
+        made = watching.set(
+            {"dataId": watching.id("net.out.bias"), "condition": "absmax > 4"},
+            {"dataId": watching.id("net.seen", mode="reshaped")},
+            {"dataId": watching.id("free"), "condition": "nonfinite and step > 0"},
+            {"dataId": watching.id("net.unused.weight"), "condition": "no_grad"},
+            {"dataId": watching.id("net.seen"), "condition": "norm >"},
+            {"dataId": watching.id("net.seen"), "condition": "nrom > 3"},
+            {"dataId": watching.id("net.seen"), "hitCondition": "often"},
+        )
+        assert [item["verified"] for item in made] == [True] * 4 + [False] * 3
+        assert "such as norm > 3" in made[4]["message"]
+        assert "did you mean norm?" in made[5]["message"]
+        assert "a hit count is a number" in made[6]["message"]
+        line, text = watching.next_stop()
+        assert line == watching.line("# steps") and "no gradient for unused.weight" in text
+        line, text = watching.next_stop()  # found where a root is called next
+        assert line == watching.line("# forward")
+        assert "absmax > 4 for out.bias" in text and "past autograd" in text
+        assert "between the end of SGD.step and the call of Net" in text
+        line, text = watching.next_stop()
+        assert "reshaped for seen" in text and "another tensor now" in text
+        line, text = watching.next_stop()
+        assert "nonfinite and step > 0 for free" in text
+        session.resume()
+        assert session.exit_code() == 0
+
+
+def test_op_precision_names_the_operation_that_modified_it(write: Write) -> None:
+    with Session() as session:
+        watching = Watching(session, write(PROGRAM), precision="op")
+        watching.set(
+            {"dataId": watching.id("net.seen")},
+            {"dataId": watching.id("net.out.bias"), "condition": "changed and absmax > 4"},
+        )
+        line, text = watching.next_stop()
+        assert line == watching.line("# writes seen")
+        assert f"by aten.add_.Tensor at program.py:{line} in forward" in text
+        line, text = watching.next_stop()
+        assert line == watching.line("# writes seen")  # the second step: told once
+        watching.set({"dataId": watching.id("net.out.bias"), "condition": "absmax > 4"})
+        line, text = watching.next_stop()
+        assert line == watching.line("# past autograd") and "by aten.fill_.Scalar" in text
+
+
+def test_what_can_be_watched_and_what_not(write: Write) -> None:
+    with Session() as session:
+        watching = Watching(session, write(PROGRAM))
+
+        def rows(reference: int) -> dict[str, Message]:
+            found = session.request("variables", variablesReference=reference)["variables"]
+            return {row["name"]: row for row in found}
+
+        scope = session.scopes(watching.stopped)["Locals"]
+        net = rows(scope)["net"]["variablesReference"]
+        fc = rows(net)["fc"]["variablesReference"]
+        weight = rows(fc)["weight"]["variablesReference"]
+        assert watching.info("weight", variablesReference=fc)["description"] == "fc.weight"
+        assert watching.info("grad", variablesReference=weight)["description"] == "fc.weight.grad"
+        assert watching.info("free", variablesReference=scope)["description"] == "free"
+        assert watching.info("fc.weight")["description"] == "fc.weight"  # by its path
+        for name, more, reason in (
+            ("in_features", {"variablesReference": fc}, "only tensors"),
+            ("step0", {"frameId": watching.frame}, "NameError"),
+            ("fc.nothing", {}, "no parameter or buffer"),
+            ("free.grad", {"frameId": watching.frame}, "requires no gradient"),
+            ("weight", {"variablesReference": 12345}, "gone on"),
+        ):
+            found = watching.info(name, **more)
+            assert found["dataId"] is None and reason in found["description"], found
+        assert "mode" in session.refused("dataBreakpointInfo", name="free", mode="x")
+        assert "not known" in session.refused("setDataBreakpoints", breakpoints=[{"dataId": "9:"}])
+        refused = session.refused(
+            "setDataBreakpoints",
+            breakpoints=[{"dataId": watching.id("free"), "accessType": "read"}],
+        )
+        assert "only writes" in refused
+        answer = session.request(
+            "evaluate",
+            expression="tp watch net.seen if norm > 2",
+            context="repl",
+            frameId=watching.frame,
+        )["result"]
+        assert answer.endswith("data:seen if norm > 2")
+        assert "data:seen if norm > 2  (console)" in session.console("tp list")
+        _, text = watching.next_stop()
+        assert "norm > 2 for seen" in text and "‖seen‖ is 2.83" in text
+
+
+@pytest.mark.parametrize("count", ["%0", "three", ">"])
+def test_a_bad_hit_count_is_refused(count: str) -> None:
+    from tensorpoint.conditions import ConditionError
+    from tensorpoint.conditions.data import parse_hits
+
+    with pytest.raises(ConditionError, match="a hit count is a number"):
+        parse_hits(count)

@@ -1,0 +1,137 @@
+"""Lines of values of libraries, and what of the user's stays unrun."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.rnn import pack_sequence
+
+from tensorpoint.agent.values.kinds import line_of
+
+
+@dataclasses.dataclass
+class Batch:
+    image: torch.Tensor
+    name: str
+
+
+def _fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.empty(3, 4, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (torch.ones(2, 3, requires_grad=True), "f32[2, 3] cpu grad"),
+        (torch.tensor(3), "i64[] cpu = 3"),
+        (torch.tensor(2.5, requires_grad=True), "f32[] cpu grad = 2.5"),
+        (torch.zeros(0, 4), "f32[0, 4] cpu"),
+        (torch.zeros(2, dtype=torch.complex64), "c64[2] cpu"),
+        (torch.zeros(2, dtype=torch.bool), "bool[2] cpu"),
+        (torch.ones(2).to(torch.float8_e5m2), "f8_e5m2[2] cpu"),
+        (nn.Parameter(torch.ones(2)), "Parameter f32[2] cpu grad"),
+        (torch.eye(2).to_sparse_csr(), "f32[2, 2] sparse_csr nnz 2 cpu"),
+        (
+            torch.quantize_per_tensor(torch.ones(2), 0.1, 3, torch.qint8),
+            "qi8[2] scale 0.1 zero 3 cpu",
+        ),
+        (torch.empty(2, device="meta"), "f32[2] meta"),
+        (_fake(), "FakeTensor f32[3, 4] cuda:0"),
+        (nn.Linear(3, 8), "Linear(3, 8) 32 parameters f32 cpu train"),
+        (nn.Dropout(0.5).eval(), "Dropout(p=0.5) eval"),
+        (nn.LayerNorm(4), "LayerNorm(normalized_shape=(4,)) 8 parameters f32 cpu train"),
+        (nn.LazyLinear(2), "LazyLinear(0, 2) 2 uninitialised parameters f32 cpu train"),
+        (np.ones((2, 3), np.float16), "f16[2, 3] numpy"),
+        (np.array(["a"]), "<U1[1] numpy"),
+        (np.array(2.5), "f64[] numpy = 2.5"),
+        (
+            pack_sequence([torch.ones(3), torch.ones(1)]),
+            "PackedSequence f32[4] cpu, 3 steps, batch 2",
+        ),
+        (torch.zeros(3).untyped_storage(), "UntypedStorage 12 bytes cpu"),
+        (Batch(torch.ones(2), "x"), "Batch {image: f32[2] cpu, name: 'x'}"),
+        (Mock(spec=torch.Tensor), None),
+        (torch.float32, None),
+        ([torch.ones(2)], None),
+    ],
+)
+def test_the_line_of_a_value(value: Any, line: str | None) -> None:
+    assert line_of(value) == line
+
+
+def test_a_jagged_nested_tensor_has_a_symbol_for_its_size() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    line = line_of(nested)
+    assert line is not None and line.startswith("NestedTensor f32[2, j") and "nested cpu" in line
+
+
+def test_values_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    encoding = transformers.BatchEncoding({"input_ids": torch.ones(2, 3, dtype=torch.int64)})
+    assert line_of(encoding) == "BatchEncoding {input_ids: i64[2, 3] cpu}"
+    output = outputs.BaseModelOutput(last_hidden_state=torch.ones(2, 4))
+    assert line_of(output) == "BaseModelOutput {last_hidden_state: f32[2, 4] cpu}"
+    cache = transformers.DynamicCache()
+    assert line_of(cache) == "DynamicCache 0 layers, empty"
+    cache.update(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4), 0)
+    assert line_of(cache) == "DynamicCache 1 layers, each f32[1, 2, 5, 4] cpu, 320 bytes"
+
+
+def test_an_image() -> None:
+    image = pytest.importorskip("PIL.Image")
+    assert line_of(image.new("RGB", (4, 3))) == "Image RGB 4×3"
+
+
+def test_a_distributed_tensor(tmp_path: Any) -> None:
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    store = f"file://{tmp_path / 'store'}"
+    distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        tensor = DTensor.from_local(torch.ones(4, 2), mesh, [Shard(0)])
+        line = line_of(tensor)
+        assert line is not None and line.startswith("DTensor f32[4, 2] cpu")
+        assert "local [4, 2]" in line
+    finally:
+        distributed.destroy_process_group()
+
+
+class Angry:
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemError(name)
+
+
+class AngryModule(nn.Module):
+    def __getattr__(self, name: str) -> Any:
+        raise SystemError(name)
+
+    def extra_repr(self) -> str:
+        raise SystemError("extra_repr")
+
+
+def test_no_attribute_of_the_users_is_asked_for() -> None:
+    assert line_of(Angry()) is None
+    assert line_of(AngryModule()) == "AngryModule train"
+
+
+def test_a_dataclass_with_a_repr_of_its_own_is_left_to_it() -> None:
+    @dataclasses.dataclass(repr=False)
+    class Own:
+        x: torch.Tensor
+
+        def __repr__(self) -> str:
+            return "mine"
+
+    assert line_of(Own(torch.ones(2))) is None

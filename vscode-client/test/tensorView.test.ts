@@ -1,0 +1,63 @@
+/** What the tensor view's page makes of the server's answers, and where inline values stand. */
+import { expect, it } from 'vitest';
+
+import { inlineTexts } from '../src/inlineTexts';
+import { isNote, type Slice } from '../src/tensorView/messages';
+import { firstChoice, wantedOf } from '../web/choice';
+import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, number, spanOf } from '../web/decode';
+
+function slice(values: number[], rows: number): Slice {
+  const bytes = new Uint8Array(new Float32Array(values).buffer);
+  const cells: [number, number] = [rows, values.length / rows];
+  return { dims: [0, 1], index: [], size: cells, cells, values: btoa(String.fromCharCode(...bytes)) };
+}
+
+it('a slice comes as it was sent, NaN and infinities included', () => {
+  const sent = [1.5, NaN, Infinity, -Infinity, 0, -2];
+  expect([...cellsOf(slice(sent, 2))]).toEqual(sent);
+  expect(spanOf(sent)).toEqual([-2, 1.5]);
+  expect(spanOf([NaN])).toEqual([0, 0]);
+  expect([...bytesOf(btoa('\u0001\u00ff'))]).toEqual([1, 255]);
+});
+
+it('what is not finite has a colour of its own', () => {
+  const pixels = heatmapOf(slice([0, 1, NaN, Infinity], 2));
+  const colours = [0, 1, 2, 3].map((cell) => [...pixels.slice(4 * cell, 4 * cell + 4)].join());
+  expect(new Set(colours).size).toBe(4);
+  expect(colours[2]).toBe('255,0,255,255');
+  expect(colourOf(3, 3, 3)).toEqual(colourOf(0.5, 0, 1)); // of one value only: the middle
+});
+
+it('rows have a band of one deviation', () => {
+  const rows = { dim: 0, rows: 2, mean: [1, null], std: [0.5, null], min: [], max: [], nonfinite: [] };
+  expect(bandOf(rows)).toEqual({ low: [0.5, null], high: [1.5, null] });
+});
+
+it('numbers are short', () => {
+  expect([1, 0.25, 1234567.8, NaN, null, 1e-9, 100000].map(number)).toEqual(['1', '0.25', '1.235e+6', 'NaN', '–', '1e-9', '100000']);
+});
+
+it('the last two dimensions are shown first', () => {
+  expect(firstChoice([8, 3, 32, 32])).toEqual({ dims: [2, 3], index: [0, 0], dim: 2 });
+  expect(wantedOf(firstChoice([5]))).toMatchObject({ dims: [0], index: [] });
+  expect(wantedOf(firstChoice([]))).not.toHaveProperty('dims');
+});
+
+it('a part that could not be made says why', () => {
+  expect([{ note: 'it is empty' }, null, undefined, {}].map(isNote)).toEqual([true, false, false, false]);
+});
+
+it('inline values stand at names, not at attributes, strings or comments', () => {
+  const lines = [
+    { line: 3, text: 'h = self.fc(x) + h  # x' },
+    { line: 4, text: 'print("x", other.x, xs)' },
+  ];
+  const values = [
+    { name: 'x', text: 'f32[2]' },
+    { name: 'h', text: 'f32[3]' },
+  ];
+  expect(inlineTexts(lines, values)).toEqual([
+    { line: 3, start: 0, end: 1, text: 'h = f32[3]' },
+    { line: 3, start: 12, end: 13, text: 'x = f32[2]' },
+  ]);
+});

@@ -1,0 +1,19 @@
+/** What of a tensor is shown. Pure. */
+import type { Wanted } from '../src/tensorView/messages';
+
+export interface Choice {
+  dims: number[];
+  index: number[];
+  dim: number;
+}
+
+/** What is shown first: the last two dimensions, at the first index of the others. */
+export function firstChoice(shape: readonly number[]): Choice {
+  const count = shape.length;
+  const dims = count > 1 ? [count - 2, count - 1] : count === 1 ? [0] : [];
+  return { dims, index: Array.from({ length: Math.max(0, count - 2) }, () => 0), dim: Math.max(0, count - 2) };
+}
+
+export function wantedOf({ dims, index, dim }: Choice): Wanted {
+  return { parts: ['figures', 'slice', 'image', 'rows', 'history'], ...(dims.length > 0 && { dims }), index, dim };
+}
