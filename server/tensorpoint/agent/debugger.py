@@ -379,6 +379,20 @@ def _wrap_exception_info() -> None:
     comm.build_exception_info_response = build_exception_info_response
 
 
+#: Called on a thread before it is suspended, for whatever reason, with the frame that is shown, and
+#: when it goes on.
+_suspensions: tuple[Callable[[FrameType], None], Callable[[], None]] = (
+    lambda frame: None,
+    lambda: None,
+)
+
+
+def on_suspension(before: Callable[[FrameType], None], after: Callable[[], None]) -> None:
+    """Have these called around each suspension of a thread, on it. They must not raise."""
+    global _suspensions  # noqa: PLW0603 - one agent per process
+    _suspensions = before, after
+
+
 class _Exceptions:
     """How exceptions are described; set once, by the agent."""
 
@@ -413,6 +427,16 @@ def _wrap_exceptions(db: Any) -> None:
 
     def do_wait_suspend(
         thread: Any, frame: FrameType, event: str, arg: Any, exception_type: str | None = None
+    ) -> Any:
+        before, after = _suspensions
+        before(frame)
+        try:
+            return wait_described(thread, frame, event, arg, exception_type)
+        finally:
+            after()
+
+    def wait_described(
+        thread: Any, frame: FrameType, event: str, arg: Any, exception_type: str | None
     ) -> Any:
         found = described(arg) if event == "exception" else None
         if found is None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..wire import WIRE_VERSION
 from ..wire.layers import LayerNode, LayerRoot, LayerTree
 from .modules import Names, clean_path, running_calls
+from .suspension import client_file
 from .tensors import unseen
 
 if TYPE_CHECKING:
@@ -141,12 +142,4 @@ def _place(kind: type) -> tuple[str | None, int | None]:
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
     if code is None or code.co_filename.startswith(("<", torch_folder)):
         return None, None
-    return _client_path(code.co_filename), code.co_firstlineno
-
-
-def _client_path(path: str) -> str:
-    files = sys.modules.get("pydevd_file_utils")
-    if files is None:
-        return os.path.abspath(path)
-    absolute = files.get_abs_path_real_path_and_base_from_file(path)[0]
-    return str(files.map_file_to_client(absolute)[0])
+    return client_file(code.co_filename), code.co_firstlineno

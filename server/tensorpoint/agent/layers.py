@@ -19,6 +19,11 @@ class LayerBreakpoints:
         self._stop = stop
         self._rules: tuple[Rule, ...] = ()
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether there are any."""
+        return bool(self._rules)
+
     def arm(self, rules: Sequence[Rule]) -> None:
         """Stop for exactly these from now on."""
         self._rules = tuple(rules)

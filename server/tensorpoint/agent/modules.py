@@ -42,6 +42,8 @@ class Call:
     frame: FrameType | None = None
     #: The version of the first argument at entry, where it has one.
     version: int | None = None
+    #: What is remembered of it for the backward pass while layers are stepped through.
+    visit: Any = None
 
     def __init__(self, module: Module, args: tuple[Any, ...]) -> None:
         self.module = module
@@ -209,7 +211,7 @@ def running_calls(frame: FrameType | None, but: Module | None = None) -> list[Ca
             module = names["self"]
             if calls or module is not but:
                 call = Call(module, names["args"])
-                call.kwargs, call.seen_entry = names["kwargs"], False
+                call.kwargs, call.seen_entry, call.frame = names["kwargs"], False, frame
                 calls.append(call)
             but = None
         frame = frame.f_back

@@ -31,6 +31,8 @@ from .local import LocalRule
 from .modules import Names
 from .ops.locate import Locator
 from .rules import Rule
+from .stepping.requests import Requests
+from .stepping.stepper import Stepper
 from .stop import Stopper
 from .taps import Taps
 from .torch_errors import TorchErrors, calls_torch
@@ -79,6 +81,20 @@ def layer_tree(request: str) -> str:
     return _agent.layer_tree(request)
 
 
+def steps(request: str) -> str:
+    """Steps through layers; to be evaluated on the suspended thread. See `stepping.requests`."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.steps.answer(request)
+
+
+def layer(number: int) -> Any:
+    """A layer of the suspended thread, innermost first, for expressions about it."""
+    if _agent is None:
+        raise RuntimeError("the agent is not running in this process")
+    return _agent.steps.layer(number)
+
+
 def no_grad(glob: str) -> str:
     """The parameters that got no gradient in the newest step, for `tp nograd`."""
     if _agent is None:
@@ -116,6 +132,8 @@ class Agent:
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
         self._layers = LayerBreakpoints(self._names, stop)
+        self._stepper = Stepper(self._names, self._hooks, stop.show, self._switch, self._on_fault)
+        self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
@@ -203,6 +221,11 @@ class Agent:
             self._plan = None
             self._apply()
 
+    def _switch(self) -> None:
+        """Stepping begins or has ended."""
+        with self._lock:
+            self._hook_up(self._listeners)
+
     def _on_torch(self) -> None:
         with self._lock:
             self._torch_ready = True
@@ -238,9 +261,18 @@ class Agent:
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
-        self._hooks.on_enter = (self._layers.on_enter,) if layers else ()
+        self._hook_up(listeners)
+
+    def _hook_up(self, listeners: Sequence[Watch]) -> None:
+        """Hook what is armed now, and nothing else."""
+        stepping = self._stepper.is_on
+        self._hooks.on_enter = (
+            *((self._layers.on_enter,) if self._layers.is_armed else ()),
+            *((self._stepper.on_enter,) if stepping else ()),
+        )
+        self._hooks.on_leave = (self._stepper.on_leave,) if stepping else ()
         self._listen(listeners)
-        if rules or self._recorder.is_recording:
+        if self._rules or self._local or self._recorder.is_recording or stepping:
             self._hooks.install()
             self._updates.install()
         else:
@@ -251,21 +283,22 @@ class Agent:
         self._listeners = tuple(listeners)
         looking = any(watch.metric == "nonfinite" for watch in listeners)
         locating = self._locator.listeners() if looking else ()
+        stepper = (self._stepper,) if self._stepper.is_on else ()
         if looking and any("backward" in watch.options for watch in listeners):
-            self._gradients.listen((*listeners, *locating))
+            self._gradients.listen((*listeners, *locating, *stepper))
         else:
-            self._gradients.listen(listeners)
+            self._gradients.listen((*listeners, *stepper))
         # The sources of gradients find new parameters where roots are called and optimizers step.
         inner: tuple[Any, ...] = (self._gradients,) if self._gradients.is_installed else ()
         self._hooks.listen((*inner, *listeners, *locating))
-        self._updates.listen((*inner, *listeners, *locating))
+        self._updates.listen((*inner, *listeners, *locating, *stepper))
         self._taps.listen(listeners, ("gradients",) if inner else ())
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""
         self._listen(())
         self._hooks.remove()
-        self._hooks.on_enter = ()
+        self._hooks.on_enter = self._hooks.on_leave = ()
         self._updates.remove()
 
     def _asked_for(self) -> tuple[Tensorpoint, ...]:
@@ -290,6 +323,8 @@ class Agent:
             self._listen([watch for watch in self._listeners if watch.metric != failed])
         if culprit is self._layers:
             self._hooks.on_enter = ()
+        if culprit is self._stepper:
+            self._stepper.stop()
         if self._recorder not in self._listeners:
             self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
@@ -318,6 +353,7 @@ class Agent:
         self._stopper.after_fork()
         self._taps.after_fork()
         self._locator.after_fork()
+        self._stepper.after_fork()
         self._unhook()
         self._recorder.after_fork()
         self.facts.after_fork()

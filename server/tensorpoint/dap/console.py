@@ -16,7 +16,12 @@ tp record on             record facts: shapes, statistics, gradient norms; "tp r
 tp facts [GLOB]          the facts of all layers, or of those whose path matches
 tp nograd [GLOB]         which parameters got no gradient in the newest step, and why
 tp precision op          record each operation as it runs (slower); "tp precision module" ends it
+tp step layer            step by layers from here; "tp step line" steps by lines again
+tp step over|in|out      one step by layers; "back" and "first" run the forward again up to there
 tp help                  this text"""
+
+#: What `tp step` takes.
+STEPS = ("layer", "line", "over", "in", "out", "back", "first")
 
 
 class ConsoleError(Exception):
@@ -69,6 +74,12 @@ def facts_glob(expression: str) -> str | None:
 def no_grad_glob(expression: str) -> str | None:
     """Which parameters a `tp nograd` line asks for; None for every other line."""
     return _glob_of("nograd", expression)
+
+
+def step(expression: str) -> str | None:
+    """What a `tp step` line asks for; None for every other line."""
+    words = expression.split()
+    return words[2] if len(words) == 3 and words[1] == "step" and words[2] in STEPS else None
 
 
 def _glob_of(command: str, expression: str) -> str | None:

@@ -24,6 +24,7 @@ from .breakpoints import (
 )
 from .children import ChildListener
 from .injection import AgentError, boot, no_grad, sync
+from .layer_thread import LayerThreads
 from .peer import Message, Peer
 from .relay import Relay
 from .stops import Stops, torch_error
@@ -57,6 +58,7 @@ class Session(Relay):
         self._children = ChildListener(self._child_handler)
         self._tensorpoints = Tensorpoints()
         self._stops = Stops()
+        self._layer_threads = LayerThreads(client, lambda: self._debugpy, self._stops.clear)
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
@@ -72,6 +74,7 @@ class Session(Relay):
             "configurationDone": self._on_configuration_done,
             "setExceptionBreakpoints": self._on_set_exception_breakpoints,
             "setFunctionBreakpoints": self._on_set_function_breakpoints,
+            "threads": self._on_threads,
             "stackTrace": self._on_stack_trace,
             "exceptionInfo": self._on_exception_info,
             "scopes": self._on_scopes,
@@ -79,6 +82,7 @@ class Session(Relay):
             "evaluate": self._on_evaluate,
             "tensorpoint/facts": self._on_facts,
             "tensorpoint/layers": self._on_layers,
+            "tensorpoint/step": self._on_step,
             "tensorpoint/status": self._on_status,
             "tensorpoint/check": self._on_check,
             "disconnect": self._on_disconnect,
@@ -121,11 +125,13 @@ class Session(Relay):
             self._client.refuse(message, f"{command}: send initialize first")
         elif command in NEVER_ANSWERED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
+        elif not self._transparent and self._layer_threads.concerns(message):
+            self._spawn(self._carry_out(message, self._layer_threads.serve(message)))
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))
         else:
             if command in _RESUMING:
-                self._stops.clear()
+                self._resumed()
             if command in _RESUMING and self._syncing is not None and not self._syncing.done():
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
@@ -353,6 +359,11 @@ class Session(Relay):
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_no_grad(message, glob)))
             return
+        how = console.step(expression)
+        if how is not None:
+            step = {**message, "arguments": {"how": how}}
+            self._spawn(self._carry_out(message, self._take_step(step)))
+            return
         try:
             answer, changed = console.run(expression, self._tensorpoints)
         except console.ConsoleError as error:
@@ -417,9 +428,15 @@ class Session(Relay):
 
     # Stops -------------------------------------------------------------------------------------
 
-    async def _on_stopped(self, message: Message) -> None:
+    def _resumed(self) -> None:
+        """The program runs: what was numbered at its stop is no more."""
         self._stops.clear()
+        self._layer_threads.clear()
+
+    async def _on_stopped(self, message: Message) -> None:
+        self._resumed()
         body: Message = message.get("body") or {}
+        self._layer_threads.take(body)
         told = self._stops.take(body) or torch_error(body)
         if told is not None:
             self._client.event(
@@ -434,8 +451,32 @@ class Session(Relay):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
-        self._stops.clear()
-        self._client.send(message)
+        self._resumed()
+        if not self._layer_threads.swallow_continued():
+            self._client.send(message)
+
+    async def _on_threads(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._list_threads(message)))
+
+    async def _list_threads(self, message: Message) -> None:
+        response = await self._debugpy.request("threads", message["arguments"])
+        if response.get("success") and self._agent_running:
+            try:
+                await self._layer_threads.add_threads(response["body"])
+            except AgentError as error:  # the threads are there all the same
+                _log.info("no layers: %s", error)
+        self._client.send({**response, "request_seq": message["seq"]})
+
+    async def _on_step(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._take_step(message)))
+
+    async def _take_step(self, message: Message) -> None:
+        how = str(message["arguments"].get("how"))
+        if how not in console.STEPS:
+            raise ValueError(f"how must be one of {', '.join(console.STEPS)}")
+        await self._agent()
+        text = await self._layer_threads.take_step(how)
+        self._client.respond(message, {"result": text, "variablesReference": 0})
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]

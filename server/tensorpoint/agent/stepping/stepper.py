@@ -1,0 +1,354 @@
+"""Steps through layers: hooks while it steps, and the stops at their entries and exits.
+
+Each Python thread has a goal of its own (`goal`), from the request for a step to the next stop,
+whatever that is for. The hooks are those of `hooks`; while nobody steps they are gone. Exits of
+modules that were entered before are heard of by `returns`. A backward pass goes on one of
+autograd's threads at times; it follows the goal of the thread that waits for it.
+
+All but the switching happens on the program's threads: requests are evaluated on the suspended one.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .. import debugger
+from ..frames import calling_frame
+from ..hooks import Hooks
+from ..modules import Call, Names, frame_of_call, running_calls
+from ..quiet import is_quiet
+from .backward import Backward, Visit
+from .goal import Goal, How
+from .returns import Returns
+from .scopes import in_short, inputs_of
+from .stack import Layer, read
+from .view import View, name_of, program_frame, view_of_frames
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+#: Suspends a thread: the frame to show, what goes into `stopped`, live objects.
+Show = Callable[[FrameType, dict[str, Any], dict[str, Any]], bool]
+_ENGINE = "_engine_run_backward"
+
+
+class StepError(Exception):
+    """A step can't be done; the text says why."""
+
+
+class Stepper:
+    """The steps of this process's threads. A listener of hooks, gradients and updates."""
+
+    def __init__(
+        self,
+        names: Names,
+        hooks: Hooks,
+        show: Show,
+        switch: Callable[[], None],
+        on_fault: Callable[[Any, Exception], None],
+    ) -> None:
+        self._names = names
+        self._hooks = hooks
+        self._show = show
+        self._switch = switch
+        self._on_fault = on_fault
+        #: By thread ident: of the program's own thread, also where autograd's goes for it.
+        self._goals: dict[int, Goal] = {}
+        self._views: dict[int, View] = {}
+        self._returns = Returns()
+        self._backward = Backward(self._on_backward_layer)
+        #: The threads that wait in a backward pass, which threads of autograd's serve at times.
+        self._passes: list[int] = []
+        #: Modules that the parameters' gradients have led to in this pass.
+        self._seen: set[int] = set()
+        #: The root that was last shown.
+        self._root: Callable[[], Module | None] = lambda: None
+        #: Whether the hooks are wanted.
+        self.is_on = False
+        debugger.on_suspension(self._before_suspension, self._after_suspension)
+
+    # Asked for, on the suspended thread -----------------------------------------------------------
+
+    def view(self) -> View:
+        """What is shown of this thread's layers."""
+        ident = get_ident()
+        view = self._views.get(ident)
+        if view is None:
+            view = self._views[ident] = view_of_frames(program_frame(), self._names)
+        return view
+
+    def step(self, how: How, target: int | None = None) -> None:
+        """Let this thread, once it goes on, run to where the step ends."""
+        view = self.view()
+        aimed: Module | None = None
+        if target is not None:
+            if not 0 <= target < len(view.targets):
+                raise StepError("this child layer is not known any more: ask for the targets again")
+            aimed = view.targets[target]
+        owner = self._owner()
+        self._start()
+        self._goals[owner] = Goal(how, view.level, None if aimed is None else weakref.ref(aimed))
+        self._wait_for_exits()
+
+    def targets(self, number: int) -> list[str]:
+        """Paths of the child layers of a layer, which a step in may be aimed at."""
+        view = self.view()
+        layer = view.layers[number]
+        if not hasattr(layer.module, "named_children"):
+            return []
+        view.targets = [child for _, child in layer.module.named_children()]
+        return [
+            f"{self._names.path(child, layer.module)} ({type(child).__name__})"
+            for child in view.targets
+        ]
+
+    # Switching ------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if not self.is_on:
+            self.is_on = True
+            self._switch()
+
+    def stop(self) -> None:
+        """Nobody steps any more: leave nothing behind."""
+        self._goals.clear()
+        self._returns.clear()
+        self._backward.clear()
+        if self.is_on:
+            self.is_on = False
+            self._switch()
+
+    def after_fork(self) -> None:
+        """The child's threads step no more."""
+        self._goals.clear()
+        self._views.clear()
+        self._returns = Returns()
+        self._backward = Backward(self._on_backward_layer)
+        self._passes.clear()
+        self.is_on = False
+
+    def _before_suspension(self, frame: FrameType) -> None:
+        """Whatever stops a thread is the end of its step."""
+        self._goals.pop(self._owner(), None)
+
+    def _after_suspension(self) -> None:
+        self._views.pop(get_ident(), None)
+        if self.is_on and not self._goals and not self._views:
+            try:
+                self.stop()
+            except Exception as error:
+                self._on_fault(self, error)
+
+    def _wait_for_exits(self) -> None:
+        """Hear of the exits of the calls that run and that the hooks don't know."""
+        known = self._hooks.running()
+        for call in running_calls(program_frame()):
+            if not any(own.module is call.module and own.seen_entry for own in known):
+                frame = call.frame
+                if frame is not None:
+                    self._returns.wait_for(frame, self._on_return)
+
+    # Forward --------------------------------------------------------------------------------------
+
+    def on_enter(self, call: Call, outer: list[Call]) -> None:
+        """A module is about to run its forward."""
+        if not self.is_on:
+            return
+        self._backward.entered(call, outer)
+        depth = self._backward.depth + len(outer) + 1
+        if self._ends_at(call.module, depth, entering=True):
+            self._stop_at(call.module, "entry")
+
+    def on_leave(self, call: Call, outer: list[Call], output: Any) -> None:
+        """It has returned."""
+        if not self.is_on:
+            return
+        self._returned(call, outer, output)
+        self._returns_seen(call)
+
+    def _on_return(self, frame: FrameType, output: Any) -> None:
+        """The same for a module that was entered before we listened."""
+        try:
+            calls = running_calls(frame)
+            if calls and self.is_on:
+                self._returned(calls[-1], calls[:-1], output)
+        except Exception as error:
+            self._on_fault(self, error)
+
+    def _returned(self, call: Call, outer: list[Call], output: Any) -> None:
+        self._backward.left(call, outer, output)
+        depth = self._backward.depth + len(outer) + 1
+        if self._ends_at(call.module, depth, entering=False):
+            self._stop_at(call.module, "exit", output)
+
+    def _returns_seen(self, call: Call) -> None:
+        if self._returns.is_waiting:
+            frame = frame_of_call(call.module, sys._getframe())
+            if frame is not None:
+                self._returns.forget(frame)
+
+    # Backward -------------------------------------------------------------------------------------
+
+    def on_backward(self, roots: Sequence[Any]) -> None:
+        """A backward pass begins."""
+        self._passes.append(get_ident())
+        self._seen.clear()
+        self._backward.begin()
+
+    def on_backward_end(self, results: Sequence[Any]) -> None:
+        """It is over: a root whose inputs need no gradient is left now."""
+        root = self._backward.unfinished()
+        if root is not None:
+            self._on_backward_layer(root, False)
+        self._end_backward()
+
+    def on_backward_failed(self) -> None:
+        """It ended with an exception."""
+        self._end_backward()
+
+    def _end_backward(self) -> None:
+        self._backward.end()
+        if get_ident() in self._passes:
+            self._passes.remove(get_ident())
+
+    def on_parameter_gradient(
+        self, owner: Module | None, name: str, parameter: Any, norm: float | None
+    ) -> None:
+        """Of a layer whose forward was not stepped through, only this is heard of."""
+        if not self.is_on or owner is None or owner in self._backward.met:
+            return
+        if id(owner) in self._seen:
+            return
+        self._seen.add(id(owner))
+        chain = self._names.ancestors(owner)
+        if self._ends_at(owner, len(chain), entering=True):
+            layers = [Layer(module, self._names.path(module, chain[0])) for module in chain]
+            layers[-1].notes = (f"by the gradient of {name}",)
+            self._stop_in_backward(layers, "backward entry")
+
+    def _on_backward_layer(self, visit: Visit, entering: bool) -> None:
+        module = visit.module()
+        if not self.is_on or module is None or is_quiet() or debugger.evaluating():
+            return
+        try:
+            if self._ends_at(module, visit.depth, entering=entering):
+                layers: list[Layer] = []
+                around: Visit | None = visit
+                while around is not None:
+                    inside = around.module()
+                    if inside is not None:
+                        layer = Layer(inside, "", "backward")
+                        layer.gradients = around.named_gradients()
+                        layers.append(layer)
+                    around = around.around
+                layers.reverse()
+                for layer in layers:
+                    layer.path = self._names.path(layer.module, layers[0].module)
+                self._stop_in_backward(layers, "backward entry" if entering else "backward exit")
+        except Exception as error:
+            self._on_fault(self, error)
+
+    # Optimizers -----------------------------------------------------------------------------------
+
+    def on_before_update(self, optimizer: Any) -> None:
+        """An optimizer is about to step: a layer of its own."""
+        if self.is_on and self._ends_at(optimizer, 1, entering=True):
+            self._stop_in_backward([Layer(optimizer, "optimizer")], "update")
+
+    def on_after_update(self, optimizer: Any) -> None:
+        """It has stepped."""
+        if self.is_on and self._ends_at(optimizer, 1, entering=False):
+            self._stop_in_backward([Layer(optimizer, "optimizer")], "updated")
+
+    # Stopping -------------------------------------------------------------------------------------
+
+    def _owner(self) -> int:
+        """The program's thread that this one works for: its own, but for autograd's threads."""
+        ident = get_ident()
+        if not self._passes or ident in self._passes:
+            return ident
+        inside = sys.modules["torch"]._C._current_graph_task_id() != -1
+        return self._passes[-1] if inside else ident
+
+    def _ends_at(self, module: Any, depth: int, *, entering: bool) -> bool:
+        goal = self._goals.get(get_ident()) or self._goals.get(self._owner())
+        return goal is not None and goal.is_reached(module, depth, entering=entering)
+
+    def _stop_at(self, module: Module, phase: str, output: Any = None) -> None:
+        """Stop in a forward, at the entry or exit of `module`, whose call is the innermost one."""
+        frame = calling_frame(module)
+        layers = read(sys._getframe(), self._names)
+        if frame is None or not layers:
+            return
+        while layers[-1].module is not module and len(layers) > 1:
+            layers.pop()  # of hooks of the program's that call modules
+        top = layers[-1]
+        top.phase, top.frame = phase, None
+        if phase == "exit":
+            top.output, top.has_output = output, True
+        self._stop(layers, frame, self._backward.depth)
+
+    def _stop_in_backward(self, layers: list[Layer], phase: str) -> None:
+        frame = calling_frame(None)
+        if frame is not None:
+            layers[-1].phase = phase
+            self._stop(layers, frame, 0)
+
+    def _stop(self, layers: list[Layer], frame: FrameType, depth_around: int) -> None:
+        is_update = "update" in layers[-1].phase
+        # An optimizer's step is shown among the layers of the model that was stepped through.
+        root = self._root() if is_update else self._names.root_and_path(layers[0].module)[0]
+        if root is not None:
+            self._root = weakref.ref(root)
+        view = View(
+            list(reversed(layers)),
+            depth_around=depth_around,
+            root=root or layers[0].module,
+            step=None if root is None else self._names.step(root),
+        )
+        self._views[get_ident()] = view
+        body = {
+            "reason": "step",
+            "description": headline(view.top),
+            "text": text(view.top),
+            "layerStack": asdict(view.stack()),
+        }
+        try:
+            self._show(frame, body, {})
+        finally:
+            self._views.pop(get_ident(), None)
+
+
+_HEADLINES = {
+    "entry": "Entering {}",
+    "exit": "Leaving {}",
+    "backward entry": "Entering {} in backward",
+    "backward exit": "Leaving {} in backward",
+    "update": "Before the step of {}",
+    "updated": "After the step of {}",
+}
+
+
+def headline(layer: Layer) -> str:
+    """What the stop is at, in a line."""
+    name = type(layer.module).__name__ if "update" in layer.phase else name_of(layer)
+    return _HEADLINES[layer.phase].format(name)
+
+
+def text(layer: Layer) -> str:
+    """The same with shapes."""
+    lines = [f"{headline(layer)}."]
+    if layer.phase == "entry":
+        inputs = inputs_of(layer.module, layer.args, layer.kwargs)
+        values = dict(zip(inputs.names, inputs, strict=True))
+    else:
+        values = {"output": layer.output} if layer.has_output else layer.gradients
+    if values:
+        lines.append(f"{', '.join(in_short(value, name) for name, value in values.items())}.")
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""What the debugger shows of a thread's layers while it is suspended."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from ...wire.layer_stack import LayerFrame, LayerStack
+from .. import debugger, suspension
+from ..frames import AGENT_FOLDER
+from ..modules import Names
+from .stack import Layer, place_of, read
+
+
+@dataclass(eq=False)
+class View:
+    """The layers of one suspended thread, innermost first."""
+
+    layers: list[Layer]
+    #: Around them: where a forward is run again for the backward pass, the layers that it is in.
+    depth_around: int = 0
+    #: Why there is no step back from here; None where there is one.
+    back: str | None = None
+    replayed: bool = False
+    step: int | None = None
+    root: Any = None
+    #: Modules among the children that a step in may be aimed at, by number.
+    targets: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def top(self) -> Layer:
+        """The innermost layer."""
+        return self.layers[0]
+
+    @property
+    def level(self) -> int:
+        """The level of the position, see `goal`."""
+        depth = self.depth_around + len(self.layers)
+        return depth + 1 if self.layers and self.top.phase == "forward" else max(depth, 1)
+
+    def stack(self) -> LayerStack:
+        """The same for the adapter."""
+        return LayerStack(
+            thread=suspension.dap_thread_id(),
+            root=type(self.root).__name__,
+            root_id=id(self.root),
+            frames=tuple(_shown(layer) for layer in self.layers),
+            step=self.step,
+            back=self.back,
+            replayed=self.replayed,
+        )
+
+
+def view_of_frames(frame: FrameType | None, names: Names) -> View:
+    """What the frames of a thread say, wherever it stopped."""
+    layers = read(frame, names)
+    root = names.root_and_path(layers[0].module)[0] if layers else None
+    return View(
+        list(reversed(layers)),
+        root=root,
+        step=None if root is None else names.step(root),
+    )
+
+
+def name_of(layer: Layer) -> str:
+    """The layer in words: "layers.0.mlp (MLP)"."""
+    return f"{layer.path or '(root)'} ({type(layer.module).__name__})"
+
+
+def _shown(layer: Layer) -> LayerFrame:
+    frame, file, line = place_of(layer)
+    library = True
+    if frame is not None:
+        file = debugger.client_path(frame)
+        library = not debugger.in_project(frame)
+    elif file is not None:
+        library = suspension.is_library(file)
+        file = suspension.client_file(file)
+    return LayerFrame(
+        path=layer.path,
+        type=type(layer.module).__name__,
+        phase=layer.phase,  # type: ignore[arg-type]
+        file=file,
+        line=line,
+        live=frame is not None,
+        library=library,
+        note=", ".join(layer.notes) or None,
+    )
+
+
+def program_frame() -> FrameType | None:
+    """The innermost frame on this thread that is neither ours nor the debugger's."""
+    frame: FrameType | None = sys._getframe()
+    ours = (AGENT_FOLDER, debugger.folder(), "<string>")
+    while frame is not None and frame.f_code.co_filename.startswith(ours):
+        frame = frame.f_back
+    return frame
