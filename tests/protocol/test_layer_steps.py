@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.programs.expectations import PROGRAMS
 from tests.protocol.dap import PLAIN, VSCODE, Session, line_of
 
-BLOCKS = PROGRAMS / "layers" / "blocks.py"
+BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
 DEEP = "# a line three modules deep"
 CALL = "# the model is called"
 
@@ -177,7 +176,7 @@ def test_a_layer_is_looked_into_as_a_frame_is() -> None:
         # Scopes.
         assert list(scope(session, stopped, "Inputs")) == ["x"]
         assert scope(session, stopped, "Outputs")["output"].startswith("'not there yet")
-        assert list(scope(session, stopped, "Parameters", 2))[0] == "layers.0.norm.weight"
+        assert next(iter(scope(session, stopped, "Parameters", 2))) == "layers.0.norm.weight"
         assert "mean" in scope(session, stopped, "Statistics")["x"]
         # The frames are dead once the program has gone on.
         reference = session.request("scopes", frameId=mlp)["scopes"][0]["variablesReference"]

@@ -79,6 +79,8 @@ class Names:
         self._newest_root: weakref.ref[Module] | None = None
         self._optimizer_steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
+        #: How often modules were named: grows with each new root, and when one has grown.
+        self.version = 0
 
     def learn(self, root: Module) -> None:
         """Name the modules below `root`, unless it is itself part of a larger known one."""
@@ -88,9 +90,16 @@ class Names:
                 self._name_all(root)
 
     def _name_all(self, root: Module) -> None:
+        self.version += 1
         reference = weakref.ref(root)
         for name, module in root.named_modules():
             self._known[module] = (reference, clean_path(root, name))
+
+    def all(self) -> list[tuple[str, str]]:
+        """Path and class of all modules that have a name."""
+        with self._lock:
+            known = list(self._known.items())
+        return [(path, type(module).__name__) for module, (_, path) in known]
 
     def root_and_path(self, module: Module) -> tuple[Module, str]:
         """The root that `module` belongs to and its path below it ("" for the root)."""

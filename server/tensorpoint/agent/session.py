@@ -131,7 +131,7 @@ class Agent:
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
-        self._layers = LayerBreakpoints(self._names, stop)
+        self._layers = LayerBreakpoints(self._names, stop, self._tell_of_layers, self._report)
         self._stepper = Stepper(self._names, self._hooks, stop.show, self._switch, self._on_fault)
         self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
@@ -267,10 +267,13 @@ class Agent:
         """Hook what is armed now, and nothing else."""
         stepping = self._stepper.is_on
         self._hooks.on_enter = (
-            *((self._layers.on_enter,) if self._layers.is_armed else ()),
+            *((self._layers.on_enter,) if self._layers.hears_entries else ()),
             *((self._stepper.on_enter,) if stepping else ()),
         )
-        self._hooks.on_leave = (self._stepper.on_leave,) if stepping else ()
+        self._hooks.on_leave = (
+            *((self._layers.on_leave,) if self._layers.hears_exits else ()),
+            *((self._stepper.on_leave,) if stepping else ()),
+        )
         self._listen(listeners)
         if self._rules or self._local or self._recorder.is_recording or stepping:
             self._hooks.install()
@@ -322,13 +325,19 @@ class Agent:
             failed = getattr(culprit, "metric", None)  # all phases of it: they look at the same
             self._listen([watch for watch in self._listeners if watch.metric != failed])
         if culprit is self._layers:
-            self._hooks.on_enter = ()
+            self._layers.arm(())
+            self._hook_up(self._listeners)
         if culprit is self._stepper:
             self._stepper.stop()
         if self._recorder not in self._listeners:
             self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
         self._report(f"watching {name}", error)
+
+    def _tell_of_layers(self, found: list[tuple[int, str]]) -> None:
+        """Which of the layers that breakpoints name there are."""
+        entries = [{"id": id, "unknown": unknown} for id, unknown in found]
+        debugger.send_event(EVENT, {"kind": "layers", "breakpoints": entries})
 
     def _report(self, activity: str, error: Exception) -> None:
         if self._local:

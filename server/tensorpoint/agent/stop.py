@@ -28,7 +28,9 @@ from .watches.base import Event
 
 #: Events whose stop is a plain breakpoint; all others are shown like an exception, so that the
 #: editor puts its box with the diagnosis at the line.
-_REASONS = {"layer.entry": "function breakpoint"}
+_REASONS: dict[str, str] = dict.fromkeys(
+    ("layer.entry", "layer.exit", "layer.backward"), "function breakpoint"
+)
 
 #: The live objects of the stop that each thread is in, for the "Tensor event" scope.
 _current: dict[int, dict[str, Any]] = {}

@@ -301,7 +301,7 @@ class Session(Relay):
 
     async def _on_set_function_breakpoints(self, message: Message) -> None:
         theirs, split, refused = split_functions(
-            message["arguments"], self._tensorpoints.set_functions
+            message["arguments"], self._tensorpoints.set_functions, self._tensorpoints.unknown
         )
         self._breakpoints_set(message, theirs, split, refused)
 
@@ -419,6 +419,13 @@ class Session(Relay):
 
     async def _on_agent_event(self, message: Message) -> None:
         body: Message = message.get("body") or {}
+        if body.get("kind") == "layers":
+            changed, missing = self._tensorpoints.learn(body["breakpoints"])
+            for breakpoint in changed:
+                self._client.event("breakpoint", {"reason": "changed", "breakpoint": breakpoint})
+            for reason in missing:
+                self._client.output(f"Tensorpoint: {reason}", "important")
+            return
         _log.warning("the agent reports a fault: %s", body)
         self._client.output(
             f"Tensorpoint: a fault while {body.get('activity')}: {body.get('error')}. It is "

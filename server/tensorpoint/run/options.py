@@ -108,24 +108,27 @@ def arm(on: Sequence[str]) -> Arming:
         if text.strip() == NONFINITE:
             nonfinite = True
         elif text.startswith(LAYER):
-            module, _, condition = text[len(LAYER) :].partition(" if ")
-            if not module.strip():
+            name, _, condition = text[len(LAYER) :].partition(" if ")
+            if not name.strip():
                 raise RunError(f"--on {text!r}: name a layer, like layer:model.layers.3", 2)
-            _check(condition, "layer")
-            layers.append((module.strip(), condition.strip()))
+            _check(condition, name)
+            layers.append((name.strip(), condition.strip()))
         else:
-            _check(text, "condition")
+            _check(text)
             conditions.append(text)
     return Arming(nonfinite, tuple(conditions), tuple(layers))
 
 
-def _check(condition: str, kind: Literal["condition", "layer"]) -> None:
+def _check(condition: str, layer: str | None = None) -> None:
     # Here, not at the top: the check loads the solver.
     from ..conditions.parse import ConditionError
-    from ..conditions.plan import check
+    from ..conditions.plan import check, check_layer
 
     try:
-        check(condition, kind=kind)
+        if layer is None:
+            check(condition)
+        else:
+            check_layer(layer, condition)
     except ConditionError as error:
         caret = "\n".join(f"  {line}" for line in error.caret().splitlines())
         raise RunError(f"--on is refused: {error.message}\n{caret}", STATUS_REFUSED) from None

@@ -241,14 +241,15 @@ class _Run:
                 "setFunctionBreakpoints",
                 {
                     "breakpoints": [
-                        {"name": LAYER + module, **({"condition": condition} if condition else {})}
-                        for module, condition in self._arming.layers
+                        {"name": LAYER + name, **({"condition": condition} if condition else {})}
+                        for name, condition in self._arming.layers
                     ]
                 },
             )
             answers += answer.get("breakpoints") or []
         for breakpoint_ in answers:
-            if breakpoint_.get("verified") is False and breakpoint_.get("message"):
+            pending = breakpoint_.get("reason") == "pending"
+            if not (breakpoint_.get("verified") or pending) and breakpoint_.get("message"):
                 raise RunError(f"--on is refused: {breakpoint_['message']}", STATUS_REFUSED)
 
     def _follow(self, session: _Session) -> None:

@@ -10,7 +10,7 @@ from .plan import Plan, Precision, Tensorpoint
 from .stop import Stop, TensorSummary
 
 #: Raised by one whenever a field changes meaning. The agent refuses a plan of another version.
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 __all__ = [
     "WIRE_VERSION",

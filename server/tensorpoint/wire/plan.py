@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Precision = Literal["module", "op"]
+#: Where a layer breakpoint looks at its layer: entered, returned, its gradient there.
+LayerPhase = Literal["forward", "exit", "backward"]
 
 
 @dataclass(frozen=True)
@@ -13,20 +15,24 @@ class Tensorpoint:
     """One breakpoint on a tensor condition.
 
     `kind` "condition" fires when `condition` turns true; "layer" fires at the entry of each
-    module whose path matches the glob `module`, if `condition` is empty or true there.
+    module whose path or class matches the glob `module` (or at another `phase`), if `condition` is
+    empty or true there, at the times that the hit count `hits` says ("": each).
     """
 
     id: int
     kind: Literal["condition", "layer"]
     condition: str
     module: str = ""
+    phase: LayerPhase = "forward"
+    hits: str = ""
 
     @property
     def text(self) -> str:
         """The tensorpoint as its author wrote it, for lists and stop texts."""
         if self.kind == "condition":
             return self.condition
-        return f"layer:{self.module}" + (f" if {self.condition}" if self.condition else "")
+        phase = "" if self.phase == "forward" else f"@{self.phase}"
+        return f"layer:{self.module}{phase}" + (f" if {self.condition}" if self.condition else "")
 
 
 @dataclass(frozen=True)

@@ -154,10 +154,16 @@ _SCOPES: dict[str, Callable[[Layer], dict[str, Any]]] = {
 }
 
 
+def globals_of(module: Any) -> dict[str, Any]:
+    """What the file that defines a module's forward (an optimizer's step) has on the top level."""
+    kind = type(module)
+    function: Any = inspect.unwrap(getattr(kind, "forward", None) or getattr(kind, "step", scope))
+    return getattr(function, "__globals__", {})
+
+
 def names_in(layer: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
     """The globals and the other names that an expression in a layer sees."""
-    forward: Any = inspect.unwrap(getattr(type(layer.module), "forward", scope))
-    there = layer.frame.f_globals if layer.frame is not None else forward.__globals__
+    there = globals_of(layer.module) if layer.frame is None else layer.frame.f_globals
     names = {} if layer.frame is None else dict(layer.frame.f_locals)
     names["self"] = layer.module
     names["inputs"] = inputs_of(layer.module, layer.args, layer.kwargs)

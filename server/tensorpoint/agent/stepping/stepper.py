@@ -23,6 +23,7 @@ from ..frames import calling_frame
 from ..hooks import Hooks
 from ..modules import Call, Names, frame_of_call, running_calls
 from ..quiet import is_quiet
+from ..stop import values
 from .backward import Backward, Visit
 from .goal import Goal, How
 from .returns import Returns
@@ -81,6 +82,7 @@ class Stepper:
         view = self._views.get(ident)
         if view is None:
             view = self._views[ident] = view_of_frames(program_frame(), self._names)
+            _know_stop(view)
         return view
 
     def step(self, how: How, target: int | None = None) -> None:
@@ -323,6 +325,15 @@ class Stepper:
             self._show(frame, body, {})
         finally:
             self._views.pop(get_ident(), None)
+
+
+def _know_stop(view: View) -> None:
+    """At the stop of a tensorpoint the innermost layer may be about to run, or have returned."""
+    known = values()
+    if not view.layers or view.top.frame is not None or known.get("module") is not view.top.module:
+        return
+    view.top.phase = "exit" if "output" in known else "entry"
+    view.top.output, view.top.has_output = known.get("output"), "output" in known
 
 
 _HEADLINES = {

@@ -42,7 +42,7 @@ class Net(nn.Module):
 torch.manual_seed(0)
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(3):
+for _ in range(3):
     x = torch.randn(2, 4)
     out = net(x)  # the model is called
     loss = out.pow(2).mean()
