@@ -167,12 +167,12 @@ class Hooks:
                             raise
                         except Exception as error:
                             on_fault(listener, error)
-                    if not calls:
-                        self._leave(call, output)
                 if self.on_leave and (output is not None or not _is_raising(sys._getframe(1))):
                     call.args, call.kwargs = args, kwargs
                     for listen in self.on_leave:
                         self._guard(listen, call, calls, output)
+                if output is not None and not calls:
+                    self._leave(call, output)
                 while calls and not calls[-1].seen_entry:
                     calls.pop()  # read again from the frames at the next entry
             except Hit:

@@ -42,6 +42,8 @@ class Call:
     frame: FrameType | None = None
     #: The version of the first argument at entry, where it has one.
     version: int | None = None
+    #: Which entry of its root's call it is, from 0, where that is counted.
+    number: int | None = None
     #: What is remembered of it for the backward pass while layers are stepped through.
     visit: Any = None
 

@@ -132,7 +132,14 @@ class Agent:
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
         self._layers = LayerBreakpoints(self._names, stop, self._tell_of_layers, self._report)
-        self._stepper = Stepper(self._names, self._hooks, stop.show, self._switch, self._on_fault)
+        self._stepper = Stepper(
+            self._names,
+            self._hooks,
+            self._locator.entries,
+            stop.show,
+            self._switch,
+            self._on_fault,
+        )
         self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
@@ -266,7 +273,9 @@ class Agent:
     def _hook_up(self, listeners: Sequence[Watch]) -> None:
         """Hook what is armed now, and nothing else."""
         stepping = self._stepper.is_on
+        counted = stepping or self._layers.hears_entries
         self._hooks.on_enter = (
+            *((self._stepper.order.on_enter,) if counted else ()),
             *((self._layers.on_enter,) if self._layers.hears_entries else ()),
             *((self._stepper.on_enter,) if stepping else ()),
         )
@@ -287,6 +296,10 @@ class Agent:
         looking = any(watch.metric == "nonfinite" for watch in listeners)
         locating = self._locator.listeners() if looking else ()
         stepper = (self._stepper,) if self._stepper.is_on else ()
+        if not locating and (stepper or self._layers.hears_entries):
+            locating = (self._locator.entries,)  # a step back runs a call again from its beginning
+        if not locating:
+            self._locator.entries.forget()
         if looking and any("backward" in watch.options for watch in listeners):
             self._gradients.listen((*listeners, *locating, *stepper))
         else:

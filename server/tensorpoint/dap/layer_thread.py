@@ -32,6 +32,7 @@ _VIEW = "__import__('sys').modules['_tensorpoint.agent.stepping.scopes']"
 _SCOPES = ("Inputs", "Outputs", "Parameters", "Gradients", "Statistics", "Buffers")
 #: Statistics read the tensors, which on CUDA waits for the device.
 _EXPENSIVE = frozenset({"Statistics"})
+_BACK = frozenset({"back", "first"})
 _STEPS = {"next": "over", "stepIn": "in", "stepOut": "out"}
 #: What debugpy adds to the items of a dictionary.
 _NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
@@ -79,9 +80,13 @@ class LayerThreads:
         self._frames: dict[int, tuple[_Layers, int]] = {}
         self._scopes: dict[int, tuple[_Layers, int, str]] = {}
         self._tops: dict[int, int] = {}
-        #: A `continued` of debugpy's that is a step to the client.
-        self._is_stepping = False
-        self._answers: dict[str, Callable[[Message, Message], Awaitable[Message]]] = {
+        #: Events `continued` of debugpy's that the client knows of already. One comes some time
+        #: after each `continue`, at times when the program has stopped again.
+        self._expected = 0
+        self._offers_back = False
+        #: How requests are answered; those that let the program go on answer themselves, before it
+        #: can stop again.
+        self._answers: dict[str, Callable[[Message, Message], Awaitable[Message | None]]] = {
             "stackTrace": self._stack_trace,
             "scopes": self._list_scopes,
             "variables": self._variables,
@@ -93,6 +98,8 @@ class LayerThreads:
             "exceptionInfo": self._of_thread,
             "pause": self._of_thread,
             "continue": self._continue,
+            "stepBack": self._step_back,
+            "reverseContinue": self._step_back,
             **dict.fromkeys(_STEPS, self._step),
         }
 
@@ -106,20 +113,27 @@ class LayerThreads:
 
     def take(self, body: Message) -> None:
         """Let a `stopped` event be the layer thread's if it is a layer step's."""
-        self._is_stepping = False
         self._stopped = int(body.get("threadId", 0))
         given = body.pop("layerStack", None)
         if given is None:
             return
         layers = self._show(convert({**given, "thread": self._stopped}, LayerStack))
         self._front = layers
+        self._tell_of_back(layers.stack)
         body["threadId"] = layers.id
         body["layer"] = _announced(layers.stack)
 
+    def _tell_of_back(self, stack: LayerStack) -> None:
+        """Let the client offer a step back where there is one."""
+        offered = stack.back is None
+        if offered != self._offers_back:
+            self._offers_back = offered
+            self._client.event("capabilities", {"capabilities": {"supportsStepBack": offered}})
+
     def swallow_continued(self) -> bool:
-        """Whether a `continued` event is none to the client: a step of ours."""
-        was, self._is_stepping = self._is_stepping, False
-        return was
+        """Whether a `continued` event is none to the client: we let the program go on."""
+        expected, self._expected = self._expected, max(self._expected - 1, 0)
+        return expected > 0
 
     async def add_threads(self, body: Message) -> None:
         """Add the layer thread to the answer of `threads`, if there is one."""
@@ -165,39 +179,53 @@ class LayerThreads:
         if answer is None:
             raise AgentError("there is no such thing in a layer thread")
         body = await answer(message, message["arguments"])
-        self._client.respond(message, body)
+        if body is not None:
+            self._client.respond(message, body)
 
-    async def take_step(self, how: str) -> str:
-        """A step by the console or a button, from wherever the program stands; what to say of it.
+    async def take_step(self, message: Message, how: str) -> None:
+        """A step by the console or a button, from wherever the program stands; says what it does.
 
         `layer` goes over to layers where the program stands, or at the next one that is called;
         `line` goes back to lines.
         """
-        if self._stopped is None:
+
+        def say(text: str) -> None:
+            self._client.respond(message, {"result": text, "variablesReference": 0})
+
+        thread = self._stopped
+        if thread is None:
             raise AgentError("the program is running: a step needs a stop")
         if how == "line":
-            return self._to_lines()
-        if how == "layer":
-            layers = await self._find()
-            if layers is not None:
-                self._switch_to(layers)
-                return f"stepping by layers, {layers.stops_where}"
-            how = "in"
-        await self._run_step(self._stopped, how)
-        return "stepping by layers"
+            say("stepping by lines" if self._front else "stepping by lines already")
+            self._to_lines()
+            return
+        layers = await self._find() if how == "layer" else None
+        if layers is not None:
+            say(f"stepping by layers, {layers.stops_where}")
+            self._switch_to(layers)
+            return
+        if how in _BACK:
+            await self._ask(thread, ask="back", first=how == "first")
+            say("the forward is run again up to there")
+        else:
+            await self._ask(thread, ask="step", how="in" if how == "layer" else how, target=None)
+            say("stepping by layers")
+        # To the client this is no answer to a step, so it hears that the program goes on.
+        self._client.event("continued", {"threadId": thread, "allThreadsContinued": True})
+        await self._resume(thread)
 
-    def _to_lines(self) -> str:
+    def _to_lines(self) -> None:
         if self._front is None:
-            return "stepping by lines already"
+            return
         self._client.event("continued", {"threadId": self._front.id, "allThreadsContinued": True})
         self._front = None
         self._announce(self._stopped or 0, "Stepping by lines")
-        return "stepping by lines"
 
     def _switch_to(self, layers: _Layers) -> None:
         # Some clients let a second thread that stops go on at once; to them the first has gone on.
         self._client.event("continued", {"threadId": layers.thread, "allThreadsContinued": True})
         self._front = layers
+        self._tell_of_back(layers.stack)
         self._announce(
             layers.id, f"Stepping by layers, {layers.stops_where}", _announced(layers.stack)
         )
@@ -211,22 +239,25 @@ class LayerThreads:
         }
         self._client.event("stopped", body if layer is None else {**body, "layer": layer})
 
-    async def _step(self, message: Message, arguments: Message) -> Message:
-        layers = self._thread(arguments)
-        target: Any = arguments.get("targetId")
-        await self._run_step(layers.thread, _STEPS[message["command"]], target)
-        return {}
-
-    async def _run_step(self, thread: int, how: str, target: int | None = None) -> None:
-        await self._ask(thread, ask="step", how=how, target=target)
-        self._is_stepping = True
+    async def _step(self, message: Message, arguments: Message) -> None:
+        thread, target = self._thread(arguments).thread, arguments.get("targetId")
+        await self._ask(thread, ask="step", how=_STEPS[message["command"]], target=target)
+        self._client.respond(message)
         await self._resume(thread)
 
-    async def _continue(self, message: Message, arguments: Message) -> Message:
-        await self._resume(self._thread(arguments).thread)
-        return {"allThreadsContinued": True}
+    async def _step_back(self, message: Message, arguments: Message) -> None:
+        thread, first = self._thread(arguments).thread, message["command"] == "reverseContinue"
+        await self._ask(thread, ask="back", first=first)
+        self._client.respond(message)
+        await self._resume(thread)
+
+    async def _continue(self, message: Message, arguments: Message) -> None:
+        thread = self._thread(arguments).thread
+        self._client.respond(message, {"allThreadsContinued": True})
+        await self._resume(thread)
 
     async def _resume(self, thread: int) -> None:
+        self._expected += 1
         self.clear()
         self._on_resume()
         await self._request("continue", threadId=thread)
@@ -253,7 +284,8 @@ class LayerThreads:
         known = (item for item, value in self._frames.items() if value == (layers, number))
         identity = next(known, None) or _FIRST_FRAME + next(self._numbers)
         self._frames[identity] = (layers, number)
-        body: Message = {"id": identity, "name": _name(frame), "line": frame.line or 0, "column": 1}
+        name = _name(frame, layers.stack.replayed)
+        body: Message = {"id": identity, "name": name, "line": frame.line or 0, "column": 1}
         if frame.file is None:
             return {**body, "column": 0, "presentationHint": "label"}
         body["source"] = {"name": os.path.basename(frame.file), "path": frame.file}
@@ -378,9 +410,10 @@ def _evaluation(number: int, expression: str) -> str:
     return f"{_VIEW}.evaluate({_SESSION}.layer({number}), {expression!r})"
 
 
-def _name(frame: LayerFrame) -> str:
+def _name(frame: LayerFrame, replayed: bool = False) -> str:
     notes = [frame.phase] if frame.phase != "forward" else []
     notes += [frame.note] if frame.note else []
+    notes += ["replayed"] if replayed else []
     name = f"{frame.path or '(root)'} ({frame.type})"
     return f"{name} [{', '.join(notes)}]" if notes else name
 

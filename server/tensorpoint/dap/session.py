@@ -82,6 +82,8 @@ class Session(Relay):
             "evaluate": self._on_evaluate,
             "tensorpoint/facts": self._on_facts,
             "tensorpoint/layers": self._on_layers,
+            "stepBack": self._on_back_by_lines,
+            "reverseContinue": self._on_back_by_lines,
             "tensorpoint/step": self._on_step,
             "tensorpoint/status": self._on_status,
             "tensorpoint/check": self._on_check,
@@ -123,7 +125,7 @@ class Session(Relay):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
-        elif command in NEVER_ANSWERED and not self._transparent:
+        elif command in NEVER_ANSWERED - self._requests.keys() and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
         elif not self._transparent and self._layer_threads.concerns(message):
             self._spawn(self._carry_out(message, self._layer_threads.serve(message)))
@@ -458,8 +460,8 @@ class Session(Relay):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
-        self._resumed()
         if not self._layer_threads.swallow_continued():
+            self._resumed()
             self._client.send(message)
 
     async def _on_threads(self, message: Message) -> None:
@@ -474,6 +476,13 @@ class Session(Relay):
                 _log.info("no layers: %s", error)
         self._client.send({**response, "request_seq": message["seq"]})
 
+    async def _on_back_by_lines(self, message: Message) -> None:
+        self._client.refuse(
+            message,
+            'lines have no step back: it goes by layers, on the thread named "layers of ..." or '
+            "by tp step back in the debug console",
+        )
+
     async def _on_step(self, message: Message) -> None:
         self._spawn(self._carry_out(message, self._take_step(message)))
 
@@ -482,8 +491,7 @@ class Session(Relay):
         if how not in console.STEPS:
             raise ValueError(f"how must be one of {', '.join(console.STEPS)}")
         await self._agent()
-        text = await self._layer_threads.take_step(how)
-        self._client.respond(message, {"result": text, "variablesReference": 0})
+        await self._layer_threads.take_step(message, how)
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]

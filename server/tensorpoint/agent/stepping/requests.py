@@ -24,6 +24,7 @@ class Requests:
         self._known: dict[str, Callable[[Answer], Answer]] = {
             "stack": self._stack,
             "step": self._step,
+            "back": self._back,
             "targets": self._targets,
             "completions": self._completions,
         }
@@ -48,6 +49,11 @@ class Requests:
     def _step(self, asked: Answer) -> Answer:
         """Take a step; the adapter lets the thread go on then."""
         self._stepper.step(asked["how"], asked.get("target"))
+        return {}
+
+    def _back(self, asked: Answer) -> Answer:
+        """Go back by a layer, or to the first; the adapter lets the thread go on then."""
+        self._stepper.back(first=asked["first"])
         return {}
 
     def _targets(self, asked: Answer) -> Answer:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger
 from ..frames import AGENT_FOLDER, outwards
 from ..modules import Names
+from ..ops.stack import is_replay
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -57,8 +58,12 @@ def read(frame: FrameType | None, names: Names) -> list[Layer]:
     call_impl = torch.nn.Module._call_impl.__code__
     found: list[Layer] = []
     inner: list[FrameType] = []
+    replayed: int | None = None
     for outer in outwards(frame):
-        if outer.f_code is call_impl:
+        if replayed is None and is_replay(outer):
+            found.extend(_called_directly(inner, None))
+            replayed, inner = len(found), []
+        elif outer.f_code is call_impl:
             names_there = outer.f_locals
             module = names_there["self"]
             found.extend(_called_directly(inner, module))
@@ -75,6 +80,8 @@ def read(frame: FrameType | None, names: Names) -> list[Layer]:
             inner = []
         elif not _is_ours(outer):
             inner.append(outer)
+    if replayed:
+        _drop_live(found, replayed)
     found.reverse()
     _name(found, names)
     if found:
@@ -97,6 +104,15 @@ def forward_code(module: Any) -> CodeType | None:
     """The code of the forward that a call of `module` runs."""
     forward = getattr(module, "forward", None)
     return None if forward is None else getattr(inspect.unwrap(forward), "__code__", None)
+
+
+def _drop_live(found: list[Layer], replayed: int) -> None:
+    """Leave out the layers of the live run that a second one runs again, `replayed` layers deep."""
+    again = found[replayed - 1].module
+    for position in range(replayed, len(found)):
+        if found[position].module is again:
+            del found[replayed : position + 1]
+            return
 
 
 def _name(layers: list[Layer], names: Names) -> None:

@@ -22,10 +22,14 @@ from .. import debugger
 from ..frames import calling_frame
 from ..hooks import Hooks
 from ..modules import Call, Names, frame_of_call, running_calls
+from ..ops.recorder import NotReplayable
+from ..ops.state import Entries
 from ..quiet import is_quiet
 from ..stop import values
+from .back import Left, run_again
 from .backward import Backward, Visit
 from .goal import Goal, How
+from .order import Order
 from .returns import Returns
 from .scopes import in_short, inputs_of
 from .stack import Layer, read
@@ -50,15 +54,20 @@ class Stepper:
         self,
         names: Names,
         hooks: Hooks,
+        entries: Entries,
         show: Show,
         switch: Callable[[], None],
         on_fault: Callable[[Any, Exception], None],
     ) -> None:
         self._names = names
         self._hooks = hooks
+        self._entries = entries
         self._show = show
         self._switch = switch
         self._on_fault = on_fault
+        self.order = Order()
+        #: By thread ident: the entry to go back to.
+        self._back_to: dict[int, int] = {}
         #: By thread ident: of the program's own thread, also where autograd's goes for it.
         self._goals: dict[int, Goal] = {}
         self._views: dict[int, View] = {}
@@ -97,6 +106,30 @@ class Stepper:
         self._start()
         self._goals[owner] = Goal(how, view.level, None if aimed is None else weakref.ref(aimed))
         self._wait_for_exits()
+
+    def back(self, *, first: bool) -> None:
+        """Let this thread, once it goes on, run its forward again up to an earlier layer."""
+        view = self.view()
+        if view.back is not None:
+            raise StepError(view.back)
+        number = self._position(view)
+        target = 0 if first else self.order.before(number, view.level)
+        if target is None:
+            raise StepError("there is no layer before this one")
+        self._back_to[get_ident()] = target
+
+    def _position(self, view: View) -> int:
+        """How many entries are before this position: its own is not, at a stop at one."""
+        assert view.number is not None
+        if view.top.phase == "entry":
+            return view.number
+        depths = self.order.depths
+        inside = (
+            later
+            for later in range(view.number + 1, len(depths))
+            if depths[later] <= depths[view.number]
+        )
+        return next(inside, len(depths))
 
     def targets(self, number: int) -> list[str]:
         """Paths of the child layers of a layer, which a step in may be aimed at."""
@@ -141,7 +174,7 @@ class Stepper:
 
     def _after_suspension(self) -> None:
         self._views.pop(get_ident(), None)
-        if self.is_on and not self._goals and not self._views:
+        if self.is_on and not (self._goals or self._views or self._back_to):
             try:
                 self.stop()
             except Exception as error:
@@ -165,7 +198,7 @@ class Stepper:
         self._backward.entered(call, outer)
         depth = self._backward.depth + len(outer) + 1
         if self._ends_at(call.module, depth, entering=True):
-            self._stop_at(call.module, "entry")
+            self._stop_at(call.module, "entry", number=call.number)
 
     def on_leave(self, call: Call, outer: list[Call], output: Any) -> None:
         """It has returned."""
@@ -187,7 +220,7 @@ class Stepper:
         self._backward.left(call, outer, output)
         depth = self._backward.depth + len(outer) + 1
         if self._ends_at(call.module, depth, entering=False):
-            self._stop_at(call.module, "exit", output)
+            self._stop_at(call.module, "exit", output, number=call.number)
 
     def _returns_seen(self, call: Call) -> None:
         if self._returns.is_waiting:
@@ -282,7 +315,15 @@ class Stepper:
         goal = self._goals.get(get_ident()) or self._goals.get(self._owner())
         return goal is not None and goal.is_reached(module, depth, entering=entering)
 
-    def _stop_at(self, module: Module, phase: str, output: Any = None) -> None:
+    def _stop_at(
+        self,
+        module: Module,
+        phase: str,
+        output: Any = None,
+        *,
+        number: int | None,
+        replayed: bool = False,
+    ) -> None:
         """Stop in a forward, at the entry or exit of `module`, whose call is the innermost one."""
         frame = calling_frame(module)
         layers = read(sys._getframe(), self._names)
@@ -294,7 +335,7 @@ class Stepper:
         top.phase, top.frame = phase, None
         if phase == "exit":
             top.output, top.has_output = output, True
-        self._stop(layers, frame, self._backward.depth)
+        self._stop(layers, frame, self._backward.depth, number, replayed=replayed)
 
     def _stop_in_backward(self, layers: list[Layer], phase: str) -> None:
         frame = calling_frame(None)
@@ -302,7 +343,15 @@ class Stepper:
             layers[-1].phase = phase
             self._stop(layers, frame, 0)
 
-    def _stop(self, layers: list[Layer], frame: FrameType, depth_around: int) -> None:
+    def _stop(
+        self,
+        layers: list[Layer],
+        frame: FrameType,
+        depth_around: int,
+        number: int | None = None,
+        *,
+        replayed: bool = False,
+    ) -> None:
         is_update = "update" in layers[-1].phase
         # An optimizer's step is shown among the layers of the model that was stepped through.
         root = self._root() if is_update else self._names.root_and_path(layers[0].module)[0]
@@ -313,18 +362,98 @@ class Stepper:
             depth_around=depth_around,
             root=root or layers[0].module,
             step=None if root is None else self._names.step(root),
+            number=number,
+            replayed=replayed,
         )
-        self._views[get_ident()] = view
+        view.back = self._no_way_back(view)
+        self._suspend(view, frame)
+        if replayed:
+            self._leave_or_go_on()
+            return
+        while (target := self._back_to.pop(get_ident(), None)) is not None:
+            why = self._run_again(view, target)
+            if why is None:
+                return
+            self._suspend(view, frame, why)
+
+    def _suspend(self, view: View, frame: FrameType, why: str = "") -> None:
+        ident = get_ident()
+        self._views[ident] = view
         body = {
             "reason": "step",
             "description": headline(view.top),
-            "text": text(view.top),
+            "text": "\n".join(filter(None, (why, text(view.top)))),
             "layerStack": asdict(view.stack()),
         }
         try:
             self._show(frame, body, {})
         finally:
-            self._views.pop(get_ident(), None)
+            self._views.pop(ident, None)
+
+    # Back -----------------------------------------------------------------------------------------
+
+    def _no_way_back(self, view: View) -> str | None:
+        """Why there is no step back from a stop; None where there is one."""
+        if view.depth_around or "backward" in view.top.phase:
+            return "there is no step back in the backward pass: its gradients are added up already"
+        if "update" in view.top.phase:
+            return "there is no step back from an optimizer's step: it changes the parameters"
+        outermost = view.layers[-1].module
+        entry = self._entries.of(outermost)
+        if view.number is None or self.order.root() is not outermost or not self.order.depths:
+            return (
+                "this call of the model began before its layers were counted: step back is there "
+                "from its next call on"
+            )
+        if view.number == 0 and view.top.phase == "entry":
+            return "this is where the call of the model begins: there is no step back"
+        if entry is None:
+            return "how the call of the model began was not seen"
+        if entry.was_overwritten():
+            return "the model has overwritten its own input: it can't be run again"
+        return None
+
+    def _run_again(self, live: View, target: int) -> str | None:
+        """Run the forward again up to the entry `target`, and on from there as the user steps.
+
+        Returns why the live stop is to be shown again ("" for no reason but the step's), or None
+        where the live run goes on.
+        """
+        ident = get_ident()
+        entry = self._entries.of(live.layers[-1].module)
+        end = (live.number, live.top.phase == "entry")
+
+        def arrive(module: Any, number: int, depth: int, entering: bool, output: Any) -> None:
+            if (number, entering) == end:
+                raise Left
+            aimed = entering and number == target
+            if aimed or self._ends_at(module, depth, entering=entering):
+                phase = "entry" if entering else "exit"
+                self._stop_at(module, phase, output, number=number, replayed=True)
+
+        if entry is None:
+            return "The forward can't be run again: how its call began is not known any more."
+        try:
+            left = run_again(entry, self._hooks.aside, arrive)
+        except NotReplayable as reason:
+            self._goals.pop(ident, None)
+            return f"The forward can't be run again up to there: {reason}."
+        if left is not None and left.again is not None:
+            self._back_to[ident] = left.again
+            return self._run_again(live, self._back_to.pop(ident))
+        goal = self._goals.get(ident)
+        if goal is None:
+            return None
+        depth = len(live.layers)
+        if goal.is_reached(live.top.module, depth, entering=live.top.phase == "entry"):
+            return ""
+        return None
+
+    def _leave_or_go_on(self) -> None:
+        """After a stop in a second run: another step in it, or leave it."""
+        ident = get_ident()
+        if ident not in self._goals:
+            raise Left(self._back_to.pop(ident, None))
 
 
 def _know_stop(view: View) -> None:

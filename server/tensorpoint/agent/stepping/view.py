@@ -21,8 +21,10 @@ class View:
     layers: list[Layer]
     #: Around them: where a forward is run again for the backward pass, the layers that it is in.
     depth_around: int = 0
+    #: Which entry of its root's call the innermost layer is, where that is counted.
+    number: int | None = None
     #: Why there is no step back from here; None where there is one.
-    back: str | None = None
+    back: str | None = "step back goes from a stop at a layer: take a step by layers first"
     replayed: bool = False
     step: int | None = None
     root: Any = None
