@@ -19,6 +19,7 @@ from typing import Any
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from . import adapters, debugger
 from . import layer_tree as trees
+from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
 from .facts_file import Keeper
 from .gradients import Gradients
@@ -146,9 +147,11 @@ class Agent:
         self.facts = Keeper(self._recorder, self._report)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
+        self._engine_threads = EngineThreads()
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
+        debugger.continue_stacks(waiting_frame)
         errors = TorchErrors(self._names)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
@@ -250,6 +253,10 @@ class Agent:
         self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
         if not self._torch_ready:
             return
+        if self._plan is None:
+            self._engine_threads.remove()
+        else:
+            self._engine_threads.install()
         rules = [*self._rules.values(), *self._local]
         conditions = [rule for rule in rules if not rule.is_layer]
         layers = [rule for rule in rules if rule.is_layer]

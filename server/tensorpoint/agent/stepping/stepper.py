@@ -260,12 +260,18 @@ class Stepper:
             return
         if id(owner) in self._seen:
             return
-        self._seen.add(id(owner))
         chain = self._names.ancestors(owner)
-        if self._ends_at(owner, len(chain), entering=True):
-            layers = [Layer(module, self._names.path(module, chain[0])) for module in chain]
-            layers[-1].notes = (f"by the gradient of {name}",)
-            self._stop_in_backward(layers, "backward entry")
+        for depth, module in enumerate(chain, 1):
+            if id(module) in self._seen or module in self._backward.met:
+                continue
+            self._seen.add(id(module))
+            if self._ends_at(module, depth, entering=True):
+                layers = [
+                    Layer(around, self._names.path(around, chain[0]), "backward")
+                    for around in chain[:depth]
+                ]
+                layers[-1].notes = (f"by the gradient of {name}",)
+                self._stop_in_backward(layers, "backward entry")
 
     def _on_backward_layer(self, visit: Visit, entering: bool) -> None:
         module = visit.module()
