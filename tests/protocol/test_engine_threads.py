@@ -74,6 +74,8 @@ def test_layers_are_stepped_through_in_a_backward_pass_there() -> None:
         # Nothing was hooked in that forward: the gradients of parameters show the way.
         session.console("tp step layer")
         stopped = session.stopped()
+        assert stopped["description"] == "Entering (root) (Net) in backward"
+        stopped = session.step("stepIn", stopped)
         assert stopped["description"] == "Entering head (Linear) in backward"
         stopped = session.step("next", stopped)
         assert stopped["description"] == "Entering body (Body) in backward"

@@ -43,7 +43,9 @@ def test_by_class_at_the_exit_and_in_backward_of_a_layer() -> None:
         thread = session.request("threads")["threads"][-1]
         frames = session.request("stackTrace", threadId=thread["id"])["stackFrames"]
         assert frames[0]["name"] == "layers.1.mlp (Mlp) [entry]"
-        set_to(session, "layers.*@exit", "Linear@backward", condition="step == 1")
+        # The model is known, so it is said at once whether there are such layers.
+        answers = set_to(session, "layers.*@exit", "Linear@backward", condition="step == 1")
+        assert [answer["verified"] for answer in answers] == [True, True]
         session.resume(at)
         assert stops(session, 11) == [
             ("layer.exit", "layers.0.norm", 1),

@@ -342,6 +342,17 @@ class Split:
 
     ours: list[Message | None]
 
+    def refresh(self, unknown: Callable[[int], str | None]) -> None:
+        """Take what has become known of layers since."""
+        for position, mine in enumerate(self.ours):
+            if mine is not None and mine.get("reason") == "pending":
+                reason = unknown(int(mine["id"]))
+                self.ours[position] = (
+                    {"id": mine["id"], "verified": True}
+                    if reason == ""
+                    else {**mine, "message": reason or NOT_CALLED}
+                )
+
     def merge(self, theirs: Sequence[Message]) -> list[Message]:
         """The answers of both in the client's order; debugpy leaves some requests unanswered."""
         rest = iter(theirs)
@@ -372,7 +383,7 @@ def split_filters(
 def split_functions(
     arguments: Message,
     set_ours: Callable[[Sequence[tuple[str, str, str]]], list[Tensorpoint | Refusal]],
-    unknown: Callable[[int], str | None],
+    unknown: Callable[[int], str | None] = lambda _: None,
 ) -> tuple[Message, Split, list[Refusal]]:
     """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
     items: list[Message] = _list_of(arguments, "breakpoints", dict[str, Any])

@@ -315,9 +315,18 @@ class Session(Relay):
         self._sync_plan()
 
         def merge(body: Message) -> None:
+            split.refresh(self._tensorpoints.unknown)
             body["breakpoints"] = split.merge(body.get("breakpoints") or [])
 
-        self._pass_on({**message, "arguments": theirs}, merge)
+        async def answer() -> None:
+            if self._syncing is not None:  # the agent says which layers there are
+                await self._syncing
+            self._pass_on({**message, "arguments": theirs}, merge)
+
+        if self._agent_running and message["command"] == "setFunctionBreakpoints":
+            self._spawn(self._carry_out(message, answer()))
+        else:
+            self._pass_on({**message, "arguments": theirs}, merge)
 
     def _tell(self, refusal: Refusal) -> None:
         """VS Code only dims a refused breakpoint's row; say why as well."""

@@ -57,14 +57,12 @@ class Returns:
 
     def _trace(self, frame: FrameType) -> None:
         before = frame.f_trace
-        raising = False
+        raising = False  # to its end: torch raises again what it catches there
 
         def trace(traced: FrameType, event: str, value: Any) -> Any:
             nonlocal raising
             if event == "exception":
                 raising = True
-            elif event == "line":
-                raising = False
             elif event == "return" and not raising:
                 self._returned(traced, value)
             if before is not None:

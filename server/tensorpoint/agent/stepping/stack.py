@@ -22,6 +22,7 @@ from ..ops.stack import is_replay
 if TYPE_CHECKING:
     from torch.nn import Module
 
+_DIRECT = "called through .forward()"
 #: Functions of torch's checkpoint that run a forward again for the backward pass.
 _RECOMPUTING = frozenset({"recompute_fn", "unpack_hook", "backward"})
 
@@ -46,8 +47,8 @@ class Layer:
     notes: tuple[str, ...] = ()
     #: What backward has brought, by name.
     gradients: dict[str, Any] = field(default_factory=dict[str, Any])
-    #: The frame of `_call_impl`, by which one call is told from another.
-    call: FrameType | None = None
+    #: Whether it runs as a call of the module, which hooks hear of; else its `forward` does alone.
+    is_call: bool = True
 
 
 def read(frame: FrameType | None, names: Names) -> list[Layer]:
@@ -74,7 +75,6 @@ def read(frame: FrameType | None, names: Names) -> list[Layer]:
                     args=names_there["args"],
                     kwargs=names_there["kwargs"],
                     frame=_forward_of(module, inner),
-                    call=outer,
                 )
             )
             inner = []
@@ -156,14 +156,14 @@ def _is_recomputed(around: list[FrameType]) -> bool:
 
 def _token(layer: Layer) -> int | None:
     """How many tokens a language model's cache holds: the number of the first one of this call."""
-    cache = layer.kwargs.get("past_key_values")
-    length = getattr(cache, "get_seq_length", None)
-    if length is None:
-        return None
-    try:
-        return int(length())
-    except Exception:  # a cache of the program's own kind: a note, no more
-        return None
+    for value in layer.kwargs.values():
+        length = getattr(type(value), "get_seq_length", None)
+        if length is not None:
+            try:
+                return int(length(value))
+            except Exception:  # a cache of the program's own kind: a note, no more
+                return None
+    return None
 
 
 def _called_directly(inner: list[FrameType], around: Any) -> list[Layer]:
@@ -181,7 +181,7 @@ def _called_directly(inner: list[FrameType], around: Any) -> list[Layer]:
             arguments = frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
             kwargs = {name: frame.f_locals[name] for name in arguments if name in frame.f_locals}
             found.append(
-                Layer(module, "", kwargs=kwargs, frame=frame, notes=("called through .forward()",))
+                Layer(module, "", kwargs=kwargs, frame=frame, notes=(_DIRECT,), is_call=False)
             )
     return found
 

@@ -331,7 +331,8 @@ class Stepper:
         replayed: bool = False,
     ) -> None:
         """Stop in a forward, at the entry or exit of `module`, whose call is the innermost one."""
-        frame = calling_frame(module)
+        # A thread whose target is the module itself has no line of the program.
+        frame = calling_frame(module) or frame_of_call(module, sys._getframe())
         layers = read(sys._getframe(), self._names)
         if frame is None or not layers:
             return
@@ -366,7 +367,7 @@ class Stepper:
         view = View(
             list(reversed(layers)),
             depth_around=depth_around,
-            root=root or layers[0].module,
+            root=layers[0].module if root is None else root,
             step=None if root is None else self._names.step(root),
             number=number,
             replayed=replayed,
@@ -450,8 +451,7 @@ class Stepper:
         goal = self._goals.get(ident)
         if goal is None:
             return None
-        depth = len(live.layers)
-        if goal.is_reached(live.top.module, depth, entering=live.top.phase == "entry"):
+        if goal.is_reached(live.top.module, live.depth, entering=live.top.phase == "entry"):
             return ""
         return None
 

@@ -37,9 +37,14 @@ class View:
         return self.layers[0]
 
     @property
+    def depth(self) -> int:
+        """How many calls there are, as hooks count them."""
+        return self.depth_around + sum(layer.is_call for layer in self.layers)
+
+    @property
     def level(self) -> int:
         """The level of the position, see `goal`."""
-        depth = self.depth_around + len(self.layers)
+        depth = self.depth
         return depth + 1 if self.layers and self.top.phase == "forward" else max(depth, 1)
 
     def stack(self) -> LayerStack:
