@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.protocol.dap import PLAIN, VSCODE, Session, line_of
+from tests.protocol.dap import PLAIN, VSCODE, Session, adapter_environment, line_of
 
 BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
 DEEP = "# a line three modules deep"
@@ -261,3 +264,40 @@ def test_every_id_of_the_layer_thread_is_answered(client: dict[str, Any]) -> Non
         answer = session.request("continue", threadId=thread)
         assert answer["allThreadsContinued"] is True
         assert session.exit_code() == 0
+
+
+def test_run_lists_the_layers_of_a_step(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tensorpoint", "run", "--step", "layers", *arguments]
+        return subprocess.run(
+            command,
+            check=False,
+            env=adapter_environment(),
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    result = run("--json", str(BLOCKS))
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    phases = [event["phase"] for event in events]
+    assert phases.count("entry") == phases.count("exit") == 14
+    assert phases.count("backward entry") == 14
+    assert phases[-2:] == ["update", "updated"]
+    assert events[1] == {
+        "path": "layers.0",
+        "type": "Block",
+        "phase": "entry",
+        "depth": 2,
+        "inputs": [{"name": "x", "dtype": "float32", "shape": [2, 4]}],
+        "outputs": [],
+    }
+    backward = [event["path"] for event in events if event["phase"] == "backward entry"]
+    assert backward[:4] == ["", "head", "layers.1", "layers.1.mlp"]
+    goes_on = run("--on-stop", "continue", str(BLOCKS))
+    assert goes_on.returncode == 0
+    assert "    entry layers.0.norm (LayerNorm)  input float32[2, 4]" in goes_on.stdout
+    assert goes_on.stdout.count("(root) (Net)") == 4 and "result" in goes_on.stdout
+    refused = run("--on", "nonfinite", str(BLOCKS))
+    assert refused.returncode == 2 and "without --on" in refused.stderr

@@ -89,6 +89,13 @@ def steps(request: str) -> str:
     return _agent.steps.answer(request)
 
 
+def list_layers() -> str:
+    """List the layer events of the next step; they come as an event."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.list_layers()
+
+
 def layer(number: int) -> Any:
     """A layer of the suspended thread, innermost first, for expressions about it."""
     if _agent is None:
@@ -190,6 +197,15 @@ class Agent:
         """Answer `tensorpoint/layers`."""
         return trees.answer(self._names, request)
 
+    def list_layers(self) -> str:
+        """Answer `tensorpoint/listLayers`."""
+        self._stepper.trace(
+            lambda events, is_last: debugger.send_event(
+                EVENT, {"kind": "listing", "events": events, "last": is_last}
+            )
+        )
+        return json.dumps({})
+
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
         watch = next(watch for watch in self._watches if isinstance(watch, NoGrad))
@@ -234,7 +250,8 @@ class Agent:
     def _switch(self) -> None:
         """Stepping begins or has ended."""
         with self._lock:
-            self._hook_up(self._listeners)
+            if self._torch_ready:
+                self._hook_up(self._listeners)
 
     def _on_torch(self) -> None:
         with self._lock:

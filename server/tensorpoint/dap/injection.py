@@ -74,6 +74,11 @@ async def no_grad(debugpy: Peer, glob: str) -> str:
     return str((await evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
 
 
+async def list_layers(debugpy: Peer) -> dict[str, Any]:
+    """Have the agent list the layer events of the next step. Raises AgentError."""
+    return await evaluate(debugpy, f"{_SESSION}.list_layers()")
+
+
 async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
     """The modules of the running models, by the arguments of `tensorpoint/layers`."""
     return await evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")

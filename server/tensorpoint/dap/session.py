@@ -23,7 +23,7 @@ from .breakpoints import (
     split_functions,
 )
 from .children import ChildListener
-from .injection import AgentError, boot, no_grad, sync
+from .injection import AgentError, boot, list_layers, no_grad, sync
 from .layer_thread import LayerThreads
 from .peer import Message, Peer
 from .relay import Relay
@@ -85,6 +85,7 @@ class Session(Relay):
             "stepBack": self._on_back_by_lines,
             "reverseContinue": self._on_back_by_lines,
             "tensorpoint/step": self._on_step,
+            "tensorpoint/listLayers": self._on_list_layers,
             "tensorpoint/status": self._on_status,
             "tensorpoint/check": self._on_check,
             "disconnect": self._on_disconnect,
@@ -430,6 +431,10 @@ class Session(Relay):
 
     async def _on_agent_event(self, message: Message) -> None:
         body: Message = message.get("body") or {}
+        if body.get("kind") == "listing":
+            part = {"events": body["events"], "last": body["last"]}
+            self._client.event("tensorpoint/layerEvents", part)
+            return
         if body.get("kind") == "layers":
             changed, missing = self._tensorpoints.learn(body["breakpoints"])
             for breakpoint in changed:
@@ -494,6 +499,12 @@ class Session(Relay):
 
     async def _on_step(self, message: Message) -> None:
         self._spawn(self._carry_out(message, self._take_step(message)))
+
+    async def _on_list_layers(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._list_layers(message)))
+
+    async def _list_layers(self, message: Message) -> None:
+        self._client.respond(message, await list_layers(await self._agent()))
 
     async def _take_step(self, message: Message) -> None:
         how = str(message["arguments"].get("how"))

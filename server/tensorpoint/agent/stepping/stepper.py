@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger
 from ..frames import calling_frame
 from ..hooks import Hooks
-from ..modules import Call, Names, frame_of_call, running_calls
+from ..modules import Call, Names, frame_of_call, keywords_of, running_calls
 from ..ops.recorder import NotReplayable
 from ..ops.state import Entries
 from ..quiet import is_quiet
@@ -31,9 +31,10 @@ from .backward import Backward, Visit
 from .goal import Goal, How
 from .order import Order
 from .returns import Returns
-from .scopes import in_short, inputs_of
+from .scopes import inputs_of
 from .stack import Layer, read
-from .view import View, name_of, program_frame, view_of_frames
+from .trace import Trace
+from .view import View, headline, know_stop, program_frame, text, view_of_frames
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -79,6 +80,8 @@ class Stepper:
         self._seen: set[int] = set()
         #: The root that was last shown.
         self._root: Callable[[], Module | None] = lambda: None
+        #: Lists what comes by, where that is asked for.
+        self._trace: Trace | None = None
         #: Whether the hooks are wanted.
         self.is_on = False
         debugger.on_suspension(self._before_suspension, self._after_suspension)
@@ -91,7 +94,7 @@ class Stepper:
         view = self._views.get(ident)
         if view is None:
             view = self._views[ident] = view_of_frames(program_frame(), self._names)
-            _know_stop(view)
+            know_stop(view, values())
         return view
 
     def step(self, how: How, target: int | None = None) -> None:
@@ -143,6 +146,18 @@ class Stepper:
             for child in view.targets
         ]
 
+    def trace(self, tell: Callable[[list[dict[str, Any]], bool], None]) -> None:
+        """List the layer events of the next step: `tell` gets parts of them, and at last True."""
+
+        def hand_over(events: list[dict[str, Any]], is_last: bool) -> None:
+            if is_last:
+                self._trace = None
+                self.stop()
+            tell(events, is_last)
+
+        self._trace = Trace(self._names, hand_over)
+        self._start()
+
     # Switching ------------------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -174,7 +189,7 @@ class Stepper:
 
     def _after_suspension(self) -> None:
         self._views.pop(get_ident(), None)
-        if self.is_on and not (self._goals or self._views or self._back_to):
+        if self.is_on and not (self._goals or self._views or self._back_to or self._trace):
             try:
                 self.stop()
             except Exception as error:
@@ -197,6 +212,10 @@ class Stepper:
             return
         self._backward.entered(call, outer)
         depth = self._backward.depth + len(outer) + 1
+        if self._trace is not None:
+            inputs = inputs_of(call.module, call.args, keywords_of(call))
+            named = dict(zip(inputs.names, inputs, strict=True))
+            self._trace.note(call.module, "entry", depth, named)
         if self._ends_at(call.module, depth, entering=True):
             self._stop_at(call.module, "entry", number=call.number)
 
@@ -219,6 +238,8 @@ class Stepper:
     def _returned(self, call: Call, outer: list[Call], output: Any) -> None:
         self._backward.left(call, outer, output)
         depth = self._backward.depth + len(outer) + 1
+        if self._trace is not None:
+            self._trace.note(call.module, "exit", depth, None, {"output": output})
         if self._ends_at(call.module, depth, entering=False):
             self._stop_at(call.module, "exit", output, number=call.number)
 
@@ -278,6 +299,12 @@ class Stepper:
         if not self.is_on or module is None or is_quiet() or debugger.evaluating():
             return
         try:
+            if self._trace is not None:
+                given = {name: tuple(item.values()) for name, item in visit.gradients.items()}
+                brought = {"grad_output": given.get("grad_output", ())}
+                left = None if entering else {"grad_input": given.get("grad_input", ())}
+                phase = "backward entry" if entering else "backward exit"
+                self._trace.note(module, phase, visit.depth, brought if entering else None, left)
             if self._ends_at(module, visit.depth, entering=entering):
                 layers: list[Layer] = []
                 around: Visit | None = visit
@@ -299,11 +326,15 @@ class Stepper:
 
     def on_before_update(self, optimizer: Any) -> None:
         """An optimizer is about to step: a layer of its own."""
+        if self._trace is not None:
+            self._trace.note(optimizer, "update", 1)
         if self.is_on and self._ends_at(optimizer, 1, entering=True):
             self._stop_in_backward([Layer(optimizer, "optimizer")], "update")
 
     def on_after_update(self, optimizer: Any) -> None:
         """It has stepped."""
+        if self._trace is not None:
+            self._trace.note(optimizer, "updated", 1)
         if self.is_on and self._ends_at(optimizer, 1, entering=False):
             self._stop_in_backward([Layer(optimizer, "optimizer")], "updated")
 
@@ -460,41 +491,3 @@ class Stepper:
         ident = get_ident()
         if ident not in self._goals:
             raise Left(self._back_to.pop(ident, None))
-
-
-def _know_stop(view: View) -> None:
-    """At the stop of a tensorpoint the innermost layer may be about to run, or have returned."""
-    known = values()
-    if not view.layers or view.top.frame is not None or known.get("module") is not view.top.module:
-        return
-    view.top.phase = "exit" if "output" in known else "entry"
-    view.top.output, view.top.has_output = known.get("output"), "output" in known
-
-
-_HEADLINES = {
-    "entry": "Entering {}",
-    "exit": "Leaving {}",
-    "backward entry": "Entering {} in backward",
-    "backward exit": "Leaving {} in backward",
-    "update": "Before the step of {}",
-    "updated": "After the step of {}",
-}
-
-
-def headline(layer: Layer) -> str:
-    """What the stop is at, in a line."""
-    name = type(layer.module).__name__ if "update" in layer.phase else name_of(layer)
-    return _HEADLINES[layer.phase].format(name)
-
-
-def text(layer: Layer) -> str:
-    """The same with shapes."""
-    lines = [f"{headline(layer)}."]
-    if layer.phase == "entry":
-        inputs = inputs_of(layer.module, layer.args, layer.kwargs)
-        values = dict(zip(inputs.names, inputs, strict=True))
-    else:
-        values = {"output": layer.output} if layer.has_output else layer.gradients
-    if values:
-        lines.append(f"{', '.join(in_short(value, name) for name, value in values.items())}.")
-    return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -11,6 +12,7 @@ from ...wire.layer_stack import LayerFrame, LayerStack
 from .. import debugger, suspension
 from ..frames import AGENT_FOLDER
 from ..modules import Names
+from .scopes import in_short, inputs_of
 from .stack import Layer, place_of, read
 
 
@@ -104,3 +106,40 @@ def program_frame() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(ours):
         frame = frame.f_back
     return frame
+
+
+def know_stop(view: View, known: Mapping[str, Any]) -> None:
+    """At the stop of a tensorpoint the innermost layer may be about to run, or have returned."""
+    if not view.layers or view.top.frame is not None or known.get("module") is not view.top.module:
+        return
+    view.top.phase = "exit" if "output" in known else "entry"
+    view.top.output, view.top.has_output = known.get("output"), "output" in known
+
+
+_HEADLINES = {
+    "entry": "Entering {}",
+    "exit": "Leaving {}",
+    "backward entry": "Entering {} in backward",
+    "backward exit": "Leaving {} in backward",
+    "update": "Before the step of {}",
+    "updated": "After the step of {}",
+}
+
+
+def headline(layer: Layer) -> str:
+    """What the stop is at, in a line."""
+    name = type(layer.module).__name__ if "update" in layer.phase else name_of(layer)
+    return _HEADLINES[layer.phase].format(name)
+
+
+def text(layer: Layer) -> str:
+    """The same with shapes."""
+    lines = [f"{headline(layer)}."]
+    if layer.phase == "entry":
+        inputs = inputs_of(layer.module, layer.args, layer.kwargs)
+        values = dict(zip(inputs.names, inputs, strict=True))
+    else:
+        values = {"output": layer.output} if layer.has_output else layer.gradients
+    if values:
+        lines.append(f"{', '.join(in_short(value, name) for name, value in values.items())}.")
+    return "\n".join(lines)
