@@ -7,6 +7,7 @@ import { registerConfigurations } from './configuration/providers';
 import { AdapterFactory } from './debug/adapter';
 import { Sessions } from './debug/sessions';
 import { LanguageServer } from './language/languageServer';
+import { registerLayerSteps } from './layers/steps';
 import { LayersView } from './layers/view';
 import { registerPickers } from './processes';
 import { selectedInterpreter } from './python/interpreter';
@@ -33,6 +34,7 @@ export function activate(context: vscode.ExtensionContext): void {
     vscode.debug.registerDebugAdapterDescriptorFactory(TYPE, new AdapterFactory(servers, folder, log)),
     registerTensorpointCommands(sessions, new Checker(sessions, servers, folder, log)),
     new LayersView(sessions, log),
+    registerLayerSteps(sessions),
     new StatusBar(sessions),
     new LanguageServer(servers, folder, log),
     vscode.commands.registerCommand('tensorpoint.showLog', () => log.show()),
