@@ -4,12 +4,17 @@ import * as vscode from 'vscode';
 import type { Sessions } from '../debug/sessions';
 
 /** The server's name of each step, by the command that takes it. */
-const STEPS = { stepOver: 'over', stepInto: 'in', stepOut: 'out', stepBack: 'back' } as const;
+const STEPS = {
+  'tensorpoint.layers.stepOver': 'over',
+  'tensorpoint.layers.stepInto': 'in',
+  'tensorpoint.layers.stepOut': 'out',
+  'tensorpoint.layers.stepBack': 'back',
+} as const;
 
 export function registerLayerSteps(sessions: Sessions): vscode.Disposable {
   return vscode.Disposable.from(
-    ...Object.entries(STEPS).map(([name, how]) =>
-      vscode.commands.registerCommand(`tensorpoint.layers.${name}`, () => step(sessions, how)),
+    ...Object.entries(STEPS).map(([command, how]) =>
+      vscode.commands.registerCommand(command, () => step(sessions, how)),
     ),
   );
 }
