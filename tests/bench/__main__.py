@@ -19,7 +19,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import entropy, latency, machine, overhead, table  # noqa: E402
+from tests.bench import entropy, latency, layer_steps, machine, overhead, table  # noqa: E402
 from tests.bench.fleet import Fleet  # noqa: E402
 
 
@@ -30,6 +30,8 @@ def main() -> None:
     here = machine.describe()
     _say(began, "stepping through a program in two adapters")
     latencies = latency.measure(seconds=25 * effort, least=10, most=100)
+    _say(began, "stepping by layers and by lines")
+    steps = layer_steps.measure(seconds=15 * effort, least=10, most=100)
     groups: dict[str, list[overhead.Overhead]] = {}
     _say(began, "starting four processes with torch")
     with Fleet() as fleet:
@@ -45,6 +47,7 @@ def main() -> None:
         table.page(
             f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
             table.latency_table(latencies),
+            table.layer_steps_table(steps),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
         )
@@ -67,6 +70,7 @@ def main() -> None:
                 }
                 for row in latencies
             ],
+            "layer_steps": {**asdict(steps), "ratio": steps.ratio, "met": steps.met},
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

@@ -245,7 +245,7 @@ def test_every_id_of_the_layer_thread_is_answered(client: dict[str, Any]) -> Non
         assert frames["totalFrames"] == 3
         rest = session.request("stackTrace", threadId=thread, startFrame=1, levels=20)
         assert rest["stackFrames"] == frames["stackFrames"][1:]
-        session.request("pause", threadId=thread)
+        session.request("pause", threadId=thread)  # it is paused
         for command, arguments in {
             "goto": {"targetId": 1},
             "restartFrame": {"frameId": frames["stackFrames"][0]["id"]},

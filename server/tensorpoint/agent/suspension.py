@@ -24,6 +24,19 @@ def dap_thread_id() -> int:
     return int(schema.BaseSchema._translate_id_to_dap(known))
 
 
+def dap_frame_id(frame: FrameType) -> int:
+    """The id that a frame of a suspended thread has for the client; 0 without a debugger."""
+    schema = sys.modules.get("_pydevd_bundle._debug_adapter.pydevd_base_schema")
+    return 0 if schema is None else int(schema.BaseSchema._translate_id_to_dap(id(frame)))
+
+
+def resume() -> None:
+    """Let all threads go on, as `continue` does; this one, when its evaluation is done."""
+    lifecycle = sys.modules.get("_pydevd_bundle.pydevd_thread_lifecycle")
+    if lifecycle is not None:
+        lifecycle.resume_threads("*")
+
+
 def client_file(path: str) -> str:
     """A file as the client knows it: absolute, and mapped by `pathMappings`."""
     files = sys.modules.get("pydevd_file_utils")

@@ -90,13 +90,18 @@ async def evaluate(debugpy: Peer, expression: str, frame: int | None = None) -> 
     response = await debugpy.request(
         "evaluate", {"expression": expression, "context": "clipboard", **where}
     )
+    return evaluated(response, in_frame=frame is not None)
+
+
+def evaluated(response: Message, *, in_frame: bool) -> dict[str, Any]:
+    """The JSON object in the answer of an `evaluate`. Raises AgentError."""
     body: Message = response.get("body") or {}
     result = str(body.get("result", ""))
     if not response.get("success"):
         raise AgentError(str(response.get("message") or result or "the evaluation failed"))
     try:
         # In a frame the result is shown as a value: a string in quotes.
-        state: Any = json.loads(result if frame is None else ast.literal_eval(result))
+        state: Any = json.loads(ast.literal_eval(result) if in_frame else result)
     except (ValueError, SyntaxError):
         raise AgentError(result.strip() or "the debuggee did not answer") from None
     if not isinstance(state, dict):

@@ -11,6 +11,7 @@ that debugpy expands it as any value.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ from typing import Any
 
 from ..wire.codec import convert
 from ..wire.layer_stack import LayerFrame, LayerStack
-from .injection import AgentError, evaluate
+from .injection import AgentError, evaluate, evaluated
 from .peer import Message, Peer
 
 _FIRST_THREAD = 900_000_000
@@ -96,7 +97,7 @@ class LayerThreads:
             "setExpression": self._set_expression,
             "stepInTargets": self._step_in_targets,
             "exceptionInfo": self._of_thread,
-            "pause": self._of_thread,
+            "pause": self._pause,
             "continue": self._continue,
             "stepBack": self._step_back,
             "reverseContinue": self._step_back,
@@ -119,6 +120,8 @@ class LayerThreads:
             return
         layers = self._show(convert({**given, "thread": self._stopped}, LayerStack))
         self._front = layers
+        if layers.stack.top:
+            self._tops[layers.thread] = layers.stack.top
         self._tell_of_back(layers.stack)
         body["threadId"] = layers.id
         body["layer"] = _announced(layers.stack)
@@ -204,15 +207,17 @@ class LayerThreads:
             say(f"stepping by layers, {layers.stops_where}")
             self._switch_to(layers)
             return
+        words = "the forward is run again up to there" if how in _BACK else "stepping by layers"
+
+        def goes_on() -> None:
+            say(words)
+            # To the client this is no answer to a step, so it hears that the program goes on.
+            self._client.event("continued", {"threadId": thread, "allThreadsContinued": True})
+
         if how in _BACK:
-            await self._ask(thread, ask="back", first=how == "first")
-            say("the forward is run again up to there")
+            await self._go(thread, goes_on, ask="back", first=how == "first")
         else:
-            await self._ask(thread, ask="step", how="in" if how == "layer" else how, target=None)
-            say("stepping by layers")
-        # To the client this is no answer to a step, so it hears that the program goes on.
-        self._client.event("continued", {"threadId": thread, "allThreadsContinued": True})
-        await self._resume(thread)
+            await self._go(thread, goes_on, ask="step", how="in" if how == "layer" else how)
 
     def _to_lines(self) -> None:
         if self._front is None:
@@ -240,27 +245,62 @@ class LayerThreads:
         self._client.event("stopped", body if layer is None else {**body, "layer": layer})
 
     async def _step(self, message: Message, arguments: Message) -> None:
-        thread, target = self._thread(arguments).thread, arguments.get("targetId")
-        await self._ask(thread, ask="step", how=_STEPS[message["command"]], target=target)
-        self._client.respond(message)
-        await self._resume(thread)
+        await self._go(
+            self._thread(arguments).thread,
+            lambda: self._client.respond(message),
+            ask="step",
+            how=_STEPS[message["command"]],
+            target=arguments.get("targetId"),
+        )
 
     async def _step_back(self, message: Message, arguments: Message) -> None:
-        thread, first = self._thread(arguments).thread, message["command"] == "reverseContinue"
-        await self._ask(thread, ask="back", first=first)
-        self._client.respond(message)
-        await self._resume(thread)
+        await self._go(
+            self._thread(arguments).thread,
+            lambda: self._client.respond(message),
+            ask="back",
+            first=message["command"] == "reverseContinue",
+        )
+
+    async def _go(self, thread: int, goes_on: Callable[[], None], **request: Any) -> None:
+        """Let the agent take a step, with which the program goes on.
+
+        `goes_on` tells the client. It runs as the answer is read: a later message may be the stop
+        already. Raises AgentError where the agent refuses.
+        """
+        done = asyncio.get_running_loop().create_future()
+
+        def answered(response: Message) -> None:
+            try:
+                evaluated(response, in_frame=True)
+            except AgentError as error:
+                done.set_exception(error)
+                return
+            self._expected += 1
+            self.clear()
+            self._on_resume()
+            goes_on()
+            done.set_result(None)
+
+        arguments = {
+            "expression": f"{_SESSION}.steps({json.dumps(request)!r})",
+            "frameId": await self._top(thread),
+            "context": "clipboard",
+        }
+        request = {"type": "request", "command": "evaluate", "arguments": arguments}
+        self._peer().forward(request, answered)
+        await done
 
     async def _continue(self, message: Message, arguments: Message) -> None:
         thread = self._thread(arguments).thread
         self._client.respond(message, {"allThreadsContinued": True})
-        await self._resume(thread)
-
-    async def _resume(self, thread: int) -> None:
         self._expected += 1
         self.clear()
         self._on_resume()
         await self._request("continue", threadId=thread)
+
+    async def _pause(self, message: Message, arguments: Message) -> Message:
+        self._thread(arguments)
+        return {}  # there is a layer thread only while the program is paused
 
     async def _of_thread(self, message: Message, arguments: Message) -> Message:
         """What is as good for the Python thread."""

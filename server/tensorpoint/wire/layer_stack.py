@@ -48,3 +48,5 @@ class LayerStack:
     step: int | None = None
     back: str | None = None
     replayed: bool = False
+    #: The id that the frame on top of the real stack has for the client; 0 if that is not known.
+    top: int = 0

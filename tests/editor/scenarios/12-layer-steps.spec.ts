@@ -15,7 +15,7 @@ test('steps by layers: over, into, out, back, through backward; line and view fo
   const step = async (button: string, description: string, at: { line?: string; row?: RegExp } = {}) => {
     await vscode.pane('Layers').hover();
     await vscode.pane('Layers').locator(`.codicon-debug-step-${button}`).click();
-    await expect.poll(() => dap.received('stopped').at(-1)?.description).toBe(description);
+    await expect.poll(() => dap.received('stopped').at(-1)?.body?.description).toBe(description);
     if (at.line !== undefined) await expect(vscode.statusBar.filter({ hasText: /^Ln / })).toHaveText(new RegExp(`^Ln ${line(at.line)},`));
     if (at.row !== undefined) await expect(row(at.row).locator('.codicon-debug-stackframe')).toBeVisible();
   };

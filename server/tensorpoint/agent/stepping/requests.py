@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from .. import suspension
 from ..modules import Names
 from .scopes import completions
 from .stack import Layer
@@ -47,13 +48,15 @@ class Requests:
         return {"stack": asdict(view.stack()) if view.layers else None}
 
     def _step(self, asked: Answer) -> Answer:
-        """Take a step; the adapter lets the thread go on then."""
+        """Take a step: the program goes on."""
         self._stepper.step(asked["how"], asked.get("target"))
+        suspension.resume()
         return {}
 
     def _back(self, asked: Answer) -> Answer:
-        """Go back by a layer, or to the first; the adapter lets the thread go on then."""
+        """Go back by a layer, or to the first: the program goes on."""
         self._stepper.back(first=asked["first"])
+        suspension.resume()
         return {}
 
     def _targets(self, asked: Answer) -> Answer:

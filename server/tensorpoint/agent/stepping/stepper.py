@@ -421,7 +421,7 @@ class Stepper:
             "reason": "step",
             "description": headline(view.top),
             "text": "\n".join(filter(None, (why, text(view.top)))),
-            "layerStack": asdict(view.stack()),
+            "layerStack": asdict(view.stack(frame)),
         }
         try:
             self._show(frame, body, {})

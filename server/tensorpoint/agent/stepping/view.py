@@ -49,7 +49,7 @@ class View:
         depth = self.depth
         return depth + 1 if self.layers and self.top.phase == "forward" else max(depth, 1)
 
-    def stack(self) -> LayerStack:
+    def stack(self, top: FrameType | None = None) -> LayerStack:
         """The same for the adapter."""
         return LayerStack(
             thread=suspension.dap_thread_id(),
@@ -59,6 +59,7 @@ class View:
             step=self.step,
             back=self.back,
             replayed=self.replayed,
+            top=0 if top is None else suspension.dap_frame_id(top),
         )
 
 
