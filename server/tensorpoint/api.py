@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .agent.bootstrap import PRIVATE_NAME, load
 from .conditions import ConditionError, parse
+from .conditions.layer import check_expression, is_expression, split_name
 from .conditions.plan import check
 
 if TYPE_CHECKING:
     from .agent.watching import Watch
     from .wire import Stop
+    from .wire.plan import LayerPhase
 
 _LAYER = "layer:"
 _Kind = Literal["condition", "layer"]
@@ -95,14 +97,20 @@ def _agent(module: str) -> Any:
     return importlib.import_module(f"{PRIVATE_NAME}.agent.{module}")
 
 
-def _check(text: str) -> tuple[_Kind, str, str]:
-    """(kind, condition, module glob) of what a user wrote."""
+def _check(text: str) -> tuple[_Kind, str, str, LayerPhase]:
+    """(kind, condition, module glob, phase of a layer) of what a user wrote."""
     if not text.strip().startswith(_LAYER):
-        return "condition", _condition(text, "condition"), ""
-    path, _, condition = text.strip().removeprefix(_LAYER).partition(" if ")
-    if not path.strip():
-        raise ValueError("layer: needs the path of a module, such as layer:model.layers.3")
-    return "layer", _condition(condition, "layer") if condition.strip() else "", path.strip()
+        return "condition", _condition(text, "condition"), "", "forward"
+    name, _, condition = text.strip().removeprefix(_LAYER).partition(" if ")
+    try:
+        layer = split_name(name)
+        if is_expression(condition):
+            condition = check_expression(condition, layer.phase)
+            return "layer", condition, layer.module, layer.phase
+    except ConditionError as error:
+        raise ValueError(error.message) from None
+    condition = _condition(condition, "layer") if condition.strip() else ""
+    return "layer", condition, layer.module, layer.phase
 
 
 def _condition(text: str, kind: _Kind) -> str:

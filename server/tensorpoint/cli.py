@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:
     from tensorpoint.run import Options, Program
+    from tensorpoint.wire.layer_event import LayerEvent
 
 _RUN_USAGE = "tensorpoint run [options] (PROGRAM | -m MODULE | -c CODE) [ARGS ...]"
 _RUN_EPILOG = """\
@@ -133,6 +134,12 @@ def _run_parser() -> argparse.ArgumentParser:
         help="module (the default): find the operation by running a forward again; op: record each "
         "operation as it runs, which is slower but also names it in what can't be run again",
     )
+    parser.add_argument(
+        "--step",
+        choices=("layers",),
+        help="list the layers that one step enters and leaves: forward, backward, optimizer; then "
+        "end the program, or let it run on with --on-stop continue",
+    )
     _add_python(parser)
     parser.add_argument(
         "--no-subprocess",
@@ -188,6 +195,7 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], Program | None]:
 
     with_value = {
         *("--on", "--max-stops", "--on-stop", "--python", "--log-dir", "--facts", "--precision"),
+        "--step",
     }
     i = 0
     while i < len(argv):
@@ -230,6 +238,7 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
         log_dir=given.log_dir,
         facts=given.facts,
         precision=given.precision,
+        step=given.step,
         subprocess=not given.no_subprocess,
         stdout_is_ours=given.json,
     )
@@ -237,7 +246,13 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from tensorpoint.report import print_stop, report_console, stop_as_json
+    from tensorpoint.report import (
+        layer_as_json,
+        layer_line,
+        print_stop,
+        report_console,
+        stop_as_json,
+    )
     from tensorpoint.run import Reported, RunError, run
 
     options, as_json = run_options(argv)
@@ -249,8 +264,13 @@ def _run(argv: Sequence[str]) -> int:
         else:
             print_stop(console, reported.stop, number=reported.number, process=reported.process)
 
+    def report_layers(events: Sequence[LayerEvent]) -> None:
+        for event in events:
+            print(layer_as_json(event) if as_json else layer_line(event))
+        sys.stdout.flush()
+
     try:
-        outcome = run(options, report)
+        outcome = run(options, report, report_layers)
     except RunError as error:
         print(f"tensorpoint: {error}", file=sys.stderr)
         return error.status

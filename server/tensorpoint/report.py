@@ -20,6 +20,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tensorpoint.wire import Stop
+from tensorpoint.wire.layer_event import LayerEvent
 
 _CONTEXT_LINES = 3
 _MAX_HIGHLIGHTED_BYTES = 300_000
@@ -61,6 +62,21 @@ def report_console(file: IO[str] | None = None, *, width: int | None = None) -> 
         highlight=False,
         soft_wrap=not (file if file is not None else sys.stderr).isatty(),
     )
+
+
+def layer_as_json(event: LayerEvent) -> str:
+    """One line of JSON for an entry or exit of a layer."""
+    return json.dumps(asdict(event))
+
+
+def layer_line(event: LayerEvent) -> str:
+    """The same for a person: indented by its depth."""
+    tensors = ", ".join(
+        f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
+        for tensor in (*event.inputs, *event.outputs)
+    )
+    name = f"{event.path or '(root)'} ({event.type})"
+    return f"{'  ' * (event.depth - 1)}{event.phase} {name}  {tensors}".rstrip()
 
 
 def stop_as_json(stop: Stop) -> str:

@@ -19,7 +19,16 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import entropy, latency, located, machine, overhead, table, values  # noqa: E402
+from tests.bench import (  # noqa: E402
+    entropy,
+    latency,
+    layer_steps,
+    located,
+    machine,
+    overhead,
+    table,
+    values,
+)
 from tests.bench.fleet import Fleet  # noqa: E402
 
 
@@ -32,6 +41,8 @@ def main() -> None:
     latencies = latency.measure(seconds=25 * effort, least=10, most=100)
     _say(began, "looking at tensors, models and storages in two adapters")
     viewed = values.measure(seconds=3 * effort, least=3, most=30)
+    _say(began, "stepping by layers and by lines")
+    steps = layer_steps.measure(seconds=15 * effort, least=10, most=100)
     groups: dict[str, list[overhead.Overhead]] = {}
     _say(began, "starting four processes with torch")
     with Fleet() as fleet:
@@ -50,6 +61,7 @@ def main() -> None:
             f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
             table.latency_table(latencies),
             table.values_table(viewed),
+            table.layer_steps_table(steps),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
@@ -75,6 +87,7 @@ def main() -> None:
                 for row in latencies
             ],
             "values": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in viewed],
+            "layer_steps": {**asdict(steps), "ratio": steps.ratio, "met": steps.met},
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tests.bench.entropy import CONDITION, FACTORS, LEAST_CHANGE, Detection
 from tests.bench.latency import TARGET_P50_MS, Latency
+from tests.bench.layer_steps import TARGET_RATIO, LayerSteps
 from tests.bench.located import Located
 from tests.bench.overhead import Overhead
 from tests.bench.spread import Spread
@@ -55,6 +56,24 @@ def values_table(rows: Sequence[Viewed]) -> Table:
             "no answer in 10 s" if row.stock is None else f"{row.stock:.1f}",
             str(row.rounds),
         )
+    return table
+
+
+def layer_steps_table(steps: LayerSteps) -> Table:
+    """A step by layers beside a step by lines."""
+    table = _table(
+        "Steps by layers beside steps by lines, nothing armed (ms)",
+        "",
+        ["layer / line", f"≤ {TARGET_RATIO:.0f}", "layer p50", "line p50", "rounds"],
+    )
+    table.add_row(
+        "step → stopped",
+        f"{steps.ratio:.2f}",
+        _verdict(steps.met),
+        f"{steps.layer_ms:.1f}",
+        f"{steps.line_ms:.1f}",
+        str(steps.rounds),
+    )
     return table
 
 

@@ -219,7 +219,7 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
 @pytest.mark.parametrize("count", ["%0", "three", ">"])
 def test_a_bad_hit_count_is_refused(count: str) -> None:
     from tensorpoint.conditions import ConditionError
-    from tensorpoint.conditions.data import parse_hits
+    from tensorpoint.conditions.hits import parse_hits
 
     with pytest.raises(ConditionError, match="a hit count is a number"):
         parse_hits(count)

@@ -7,6 +7,7 @@ import { registerConfigurations } from './configuration/providers';
 import { AdapterFactory } from './debug/adapter';
 import { Sessions } from './debug/sessions';
 import { LanguageServer } from './language/languageServer';
+import { registerLayerSteps } from './layers/steps';
 import { LayersView } from './layers/view';
 import { registerInlineValues } from './inlineValues';
 import { registerPickers } from './processes';
@@ -37,6 +38,7 @@ export function activate(context: vscode.ExtensionContext): void {
     new LayersView(sessions, log),
     registerTensorView(context, sessions, log),
     registerInlineValues(log),
+    registerLayerSteps(sessions),
     new StatusBar(sessions),
     new LanguageServer(servers, folder, log),
     vscode.commands.registerCommand('tensorpoint.showLog', () => log.show()),

@@ -103,6 +103,7 @@ def prepare(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _wrap_suspend_notification(db)
     _wrap_exception_info()
+    _wrap_stacks()
     _wrap_filters(db)
     _wrap_exceptions(db)
     if hide_agent:
@@ -370,6 +371,51 @@ def _hand_step_over(
     db.set_trace_for_frame_and_parents(owner.ident, frame)
 
 
+def _step_by(db: Any, waiting: FrameType, thread: threading.Thread | None) -> None:
+    """Let a step of `thread`, if it leaves its own code, end on the thread that waits for it.
+
+    None takes that back, since it has ended before. Nothing but the step over of pydevd's own is
+    used: stepping a thread that waits by a request would wait for it for good.
+    """
+    from _pydevd_bundle.pydevd_additional_thread_info import (  # type: ignore[import-not-found]
+        set_additional_thread_info,
+    )
+    from _pydevd_bundle.pydevd_comm_constants import (  # type: ignore[import-not-found]
+        CMD_STEP_OVER_MY_CODE,
+    )
+
+    owner = _thread_of(waiting)
+    if owner is None:
+        return
+    info = set_additional_thread_info(owner)
+    stepping = thread is not None and set_additional_thread_info(thread).pydev_step_cmd != -1
+    info.pydev_original_step_cmd = info.pydev_step_cmd = CMD_STEP_OVER_MY_CODE if stepping else -1
+    info.pydev_step_stop = waiting if stepping else None
+    info.update_stepping_info()
+    if stepping:
+        db.set_trace_for_frame_and_parents(owner.ident, waiting)
+
+
+def _wrap_stacks() -> None:
+    """Continue the stack of a thread of autograd's by that of the thread which waits for it."""
+    utils: Any = sys.modules.get("_pydevd_bundle.pydevd_frame_utils")
+    original = getattr(utils, "create_frames_list_from_frame", None)
+    if original is None or hasattr(original, "tensorpoint"):
+        return
+
+    def create_frames_list_from_frame(frame: FrameType | None) -> Any:
+        frames = original(frame)
+        waiting = _waiting_frame()
+        if waiting is not None and waiting not in [*frames]:
+            while waiting is not None:
+                frames.append(waiting)
+                waiting = waiting.f_back
+        return frames
+
+    create_frames_list_from_frame.tensorpoint = True  # type: ignore[attr-defined]
+    utils.create_frames_list_from_frame = create_frames_list_from_frame
+
+
 def _wrap_suspend_notification(db: Any) -> None:
     """Merge our annotation into the `stopped` event.
 
@@ -424,6 +470,38 @@ def _wrap_exception_info() -> None:
     comm.build_exception_info_response = build_exception_info_response
 
 
+#: Called on a thread before it is suspended, for whatever reason, with the frame that is shown, and
+#: when it goes on.
+_suspensions: tuple[Callable[[FrameType], None], Callable[[], None]] = (
+    lambda frame: None,
+    lambda: None,
+)
+
+
+def on_suspension(before: Callable[[FrameType], None], after: Callable[[], None]) -> None:
+    """Have these called around each suspension of a thread, on it. They must not raise."""
+    global _suspensions  # noqa: PLW0603 - one agent per process
+    _suspensions = before, after
+
+
+def _nobody_waits() -> FrameType | None:
+    return None
+
+
+_waiting_frame: Callable[[], FrameType | None] = _nobody_waits
+
+
+def continue_stacks(waiting: Callable[[], FrameType | None]) -> None:
+    """Let `waiting` tell, on a thread without a program of its own, the frame that waits for it."""
+    global _waiting_frame  # noqa: PLW0603 - one agent per process
+    _waiting_frame = waiting
+
+
+def waiting_frame() -> FrameType | None:
+    """On a thread of autograd's the frame of the program that waits for it; else None."""
+    return _waiting_frame()
+
+
 class _Exceptions:
     """How exceptions are described; set once, by the agent."""
 
@@ -458,6 +536,21 @@ def _wrap_exceptions(db: Any) -> None:
 
     def do_wait_suspend(
         thread: Any, frame: FrameType, event: str, arg: Any, exception_type: str | None = None
+    ) -> Any:
+        before, after = _suspensions
+        before(frame)
+        waiting = _waiting_frame()
+        if waiting is not None and waiting is not frame:
+            _step_by(db, waiting, None)
+        try:
+            return wait_described(thread, frame, event, arg, exception_type)
+        finally:
+            if waiting is not None and waiting is not frame:
+                _step_by(db, waiting, thread)
+            after()
+
+    def wait_described(
+        thread: Any, frame: FrameType, event: str, arg: Any, exception_type: str | None
     ) -> Any:
         found = described(arg) if event == "exception" else None
         if found is None:

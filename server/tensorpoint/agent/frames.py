@@ -26,7 +26,8 @@ _THREAD_STARTERS = frozenset(
 def calling_frame(module: Module | None) -> FrameType | None:
     """The frame outside torch that called `module`, searched from the hook we run in.
 
-    Without a module: the nearest one, such as that of the line with `backward()`.
+    Without a module: the nearest one, such as that of the line with `backward()`; on a thread of
+    autograd's that of the thread which waits there.
     """
     here = _outside_of_taps(
         sys._getframe(1)
@@ -36,7 +37,7 @@ def calling_frame(module: Module | None) -> FrameType | None:
     for frame in outside:
         if module is None or not _passes_on(frame, module):
             return frame
-    return outside[-1] if outside else _frame_behind_autograd()
+    return outside[-1] if outside else debugger.waiting_frame()
 
 
 def _outside_of_taps(frame: FrameType) -> FrameType:
@@ -73,18 +74,3 @@ def is_internal(frame: FrameType) -> bool:
 
 def _passes_on(frame: FrameType, module: Module) -> bool:
     return frame.f_code.co_name in _CALL_NAMES and frame.f_locals.get("self") is module
-
-
-def _frame_behind_autograd() -> FrameType | None:
-    """The frame of a thread that waits in `backward()`, for a hook on one of autograd's threads.
-
-    Those threads are started by C++ and have no Python frames of the program.
-    """
-    for ident, top in sys._current_frames().items():
-        if ident == threading.get_ident():
-            continue
-        frames = list(outwards(top))
-        if any(frame.f_code.co_name == "_engine_run_backward" for frame in frames):
-            debugger.enable_tracing()
-            return next((frame for frame in frames if not is_internal(frame)), None)
-    return None

@@ -45,6 +45,9 @@ class Hooks:
         self._inside: dict[int, int] = {}
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
         self.on_enter: tuple[Callable[[Call, list[Call]], None], ...] = ()
+        #: Called with (call, outer calls, output) at each exit, after all watches, also where the
+        #: output is None; empty unless somebody steps or has set a breakpoint on an exit.
+        self.on_leave: tuple[Callable[[Call, list[Call], Any], None], ...] = ()
         self._on_root: tuple[Any, ...] = ()
         self._on_exit: tuple[Any, ...] = ()
         self._on_root_exit: tuple[Any, ...] = ()
@@ -55,7 +58,9 @@ class Hooks:
         self._on_root = hearing(listeners, "on_root")
         self._on_exit = hearing(listeners, "on_exit")
         self._on_root_exit = hearing(listeners, "on_root_exit")
-        follows = bool(self._on_exit or self.on_enter or hearing(listeners, "on_attention"))
+        follows = bool(
+            self._on_exit or self.on_enter or self.on_leave or hearing(listeners, "on_attention")
+        )
         if follows != self._follows:
             self._follows = follows
             if self._handles:  # calls that run are read from the frames then
@@ -162,8 +167,12 @@ class Hooks:
                             raise
                         except Exception as error:
                             on_fault(listener, error)
-                    if not calls:
-                        self._leave(call, output)
+                if self.on_leave and (output is not None or not _is_raising(sys._getframe(1))):
+                    call.args, call.kwargs = args, kwargs
+                    for listen in self.on_leave:
+                        self._guard(listen, call, calls, output)
+                if output is not None and not calls:
+                    self._leave(call, output)
                 while calls and not calls[-1].seen_entry:
                     calls.pop()  # read again from the frames at the next entry
             except Hit:
@@ -269,6 +278,12 @@ class _Threads(threading.local):
 
     def __init__(self) -> None:
         self.calls: list[Call] | None = []
+
+
+def _is_raising(caller: FrameType) -> bool:
+    """Whether torch calls our hook since the forward has raised: `caller` handles the exception."""
+    trace = sys.exc_info()[2]
+    return trace is not None and trace.tb_frame is caller
 
 
 def _unwind(calls: list[Call], module: Module) -> None:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Literal
 
 from ..wire import Stop, Tensorpoint
+from ..wire.plan import LayerPhase
 from .hit import Hit, TensorpointWarning
 from .rules import Rule
 
@@ -27,10 +28,13 @@ _thread = threading.local()
 
 
 def tensorpoint(
-    kind: Literal["condition", "layer"], condition: str, module: str = ""
+    kind: Literal["condition", "layer"],
+    condition: str,
+    module: str = "",
+    phase: LayerPhase = "forward",
 ) -> Tensorpoint:
     """A tensorpoint of the program's, with an id of its own."""
-    return Tensorpoint(next(_ids), kind, condition, module)
+    return Tensorpoint(next(_ids), kind, condition, module, phase)
 
 
 class LocalRule(Rule):

@@ -42,6 +42,10 @@ class Call:
     frame: FrameType | None = None
     #: The version of the first argument at entry, where it has one.
     version: int | None = None
+    #: Which entry of its root's call it is, from 0, where that is counted.
+    number: int | None = None
+    #: What is remembered of it for the backward pass while layers are stepped through.
+    visit: Any = None
 
     def __init__(self, module: Module, args: tuple[Any, ...]) -> None:
         self.module = module
@@ -77,6 +81,8 @@ class Names:
         self._newest_root: weakref.ref[Module] | None = None
         self._optimizer_steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
+        #: How often modules were named: grows with each new root, and when one has grown.
+        self.version = 0
 
     def learn(self, root: Module) -> None:
         """Name the modules below `root`, unless it is itself part of a larger known one."""
@@ -86,9 +92,16 @@ class Names:
                 self._name_all(root)
 
     def _name_all(self, root: Module) -> None:
+        self.version += 1
         reference = weakref.ref(root)
         for name, module in root.named_modules():
             self._known[module] = (reference, clean_path(root, name))
+
+    def all(self) -> list[tuple[str, str]]:
+        """Path and class of all modules that have a name."""
+        with self._lock:
+            known = list(self._known.items())
+        return [(path, type(module).__name__) for module, (_, path) in known]
 
     def root_and_path(self, module: Module) -> tuple[Module, str]:
         """The root that `module` belongs to and its path below it ("" for the root)."""
@@ -209,7 +222,7 @@ def running_calls(frame: FrameType | None, but: Module | None = None) -> list[Ca
             module = names["self"]
             if calls or module is not but:
                 call = Call(module, names["args"])
-                call.kwargs, call.seen_entry = names["kwargs"], False
+                call.kwargs, call.seen_entry, call.frame = names["kwargs"], False, frame
                 calls.append(call)
             but = None
         frame = frame.f_back

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from . import debugger
+
 
 class _State(threading.local):
     depth = 0
@@ -79,7 +81,8 @@ def not_waiting(refuse: Callable[[], BaseException]) -> Generator[None]:
     def refusing(original: Any) -> Any:
         @wraps(original)
         def wait(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == ident:
+            # The debugger waits in the same way while the thread is suspended.
+            if threading.get_ident() == ident and not debugger.evaluating():
                 raise refuse()
             return original(*args, **kwargs)
 
@@ -101,7 +104,7 @@ class _Held:
         self._stream, self._ident, self._note = stream, ident, note
 
     def write(self, text: str) -> int:
-        if threading.get_ident() != self._ident:
+        if threading.get_ident() != self._ident or debugger.evaluating():
             return self._stream.write(text)
         self._note("print")
         return len(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from fnmatch import fnmatchcase
+from types import CodeType
 
 from ..conditions import (
     Condition,
@@ -15,6 +16,7 @@ from ..conditions import (
     false_up_to,
     parse,
 )
+from ..conditions.layer import bind, is_expression
 from ..wire import Tensorpoint
 
 #: What a value belongs to: a module by id, and a part of it (a phase, an attention head, the name
@@ -37,9 +39,14 @@ class Rule:
         self.tensorpoint = tensorpoint
         self.id = tensorpoint.id
         self.is_layer = tensorpoint.kind == "layer"
+        text = tensorpoint.condition
+        #: A condition on the call of a layer, which is Python's.
+        self.expression: CodeType | None = (
+            bind(text, tensorpoint.phase) if self.is_layer and is_expression(text) else None
+        )
         self.condition: Condition | None = (
-            parse(tensorpoint.condition, need_metric=not self.is_layer)
-            if tensorpoint.condition and tensorpoint.kind != "data"
+            parse(text, need_metric=not self.is_layer)
+            if text and self.expression is None and tensorpoint.kind != "data"
             else None
         )
         #: The places where the condition is true now.

@@ -14,11 +14,12 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from . import adapters, debugger
 from . import layer_tree as trees
+from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
 from .facts_file import Keeper
 from .gradients import Gradients
@@ -32,6 +33,8 @@ from .modules import Names
 from .ops.locate import Locator
 from .rules import Rule
 from .showing import Showing
+from .stepping.requests import Requests
+from .stepping.stepper import Stepper
 from .stop import Stopper
 from .taps import Taps
 from .torch_errors import TorchErrors, calls_torch
@@ -40,6 +43,9 @@ from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
 from .watches.update_size import UpdateRatio
+
+if TYPE_CHECKING:
+    from .data.watch import DataWatch
 
 #: The event by which the agent speaks to the adapter; not part of DAP, never shown to a client.
 EVENT = "tensorpoint"
@@ -87,6 +93,27 @@ def values(request: str) -> str:
     return _agent.values(request)
 
 
+def steps(request: str) -> str:
+    """Steps through layers; to be evaluated on the suspended thread. See `stepping.requests`."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.steps.answer(request)
+
+
+def list_layers() -> str:
+    """List the layer events of the next step; they come as an event."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.list_layers()
+
+
+def layer(number: int) -> Any:
+    """A layer of the suspended thread, innermost first, for expressions about it."""
+    if _agent is None:
+        raise RuntimeError("the agent is not running in this process")
+    return _agent.steps.layer(number)
+
+
 def no_grad(glob: str) -> str:
     """The parameters that got no gradient in the newest step, for `tp nograd`."""
     if _agent is None:
@@ -124,16 +151,29 @@ class Agent:
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
-        self._layers = LayerBreakpoints(self._names, stop)
+        self._layers = LayerBreakpoints(self._names, stop, self._tell_of_layers, self._report)
+        self._stepper = Stepper(
+            self._names,
+            self._hooks,
+            self._locator.entries,
+            stop.show,
+            self._switch,
+            self._on_fault,
+        )
+        self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
         self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
+        #: What watches data breakpoints, if there are any.
+        self._watching: DataWatch | None = None
+        self._engine_threads = EngineThreads()
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
+        debugger.continue_stacks(waiting_frame)
         errors = TorchErrors(self._names)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
@@ -177,6 +217,15 @@ class Agent:
     def values(self, request: str) -> str:
         """Answer a request about values."""
         return json.dumps(self._showing.answer(json.loads(request)))
+
+    def list_layers(self) -> str:
+        """Answer `tensorpoint/listLayers`."""
+        self._stepper.trace(
+            lambda events, is_last: debugger.send_event(
+                EVENT, {"kind": "listing", "events": events, "last": is_last}
+            )
+        )
+        return json.dumps({})
 
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
@@ -224,6 +273,12 @@ class Agent:
             self._plan = None
             self._apply()
 
+    def _switch(self) -> None:
+        """Stepping begins or has ended."""
+        with self._lock:
+            if self._torch_ready:
+                self._hook_up(self._listeners)
+
     def _on_torch(self) -> None:
         with self._lock:
             self._torch_ready = True
@@ -241,6 +296,10 @@ class Agent:
         self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
         if not self._torch_ready:
             return
+        if self._plan is None:
+            self._engine_threads.remove()
+        else:
+            self._engine_threads.install()
         rules = [*self._rules.values(), *self._local]
         data = [rule for rule in rules if rule.tensorpoint.kind == "data"]
         conditions = [rule for rule in rules if not rule.is_layer and rule not in data]
@@ -263,12 +322,25 @@ class Agent:
         if watching is not None:
             listeners.append(watching)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
+        self._watching = watching
+        self._hook_up(listeners)
+
+    def _hook_up(self, listeners: Sequence[Watch]) -> None:
+        """Hook what is armed now, and nothing else."""
+        stepping, watching = self._stepper.is_on, self._watching
+        counted = stepping or self._layers.hears_entries
         self._hooks.on_enter = (
-            *((self._layers.on_enter,) if layers else ()),
+            *((self._stepper.order.on_enter,) if counted else ()),
+            *((self._layers.on_enter,) if self._layers.hears_entries else ()),
             *((watching.on_enter,) if watching is not None else ()),
+            *((self._stepper.on_enter,) if stepping else ()),
+        )
+        self._hooks.on_leave = (
+            *((self._layers.on_leave,) if self._layers.hears_exits else ()),
+            *((self._stepper.on_leave,) if stepping else ()),
         )
         self._listen(listeners)
-        if rules or self._recorder.is_recording:
+        if self._rules or self._local or self._recorder.is_recording or stepping:
             self._hooks.install()
             self._updates.install()
         else:
@@ -279,21 +351,26 @@ class Agent:
         self._listeners = tuple(listeners)
         looking = any(watch.metric in ("nonfinite", "data") for watch in listeners)
         locating = self._locator.listeners() if looking else ()
+        stepper = (self._stepper,) if self._stepper.is_on else ()
+        if not locating and (stepper or self._layers.hears_entries):
+            locating = (self._locator.entries,)  # a step back runs a call again from its beginning
+        if not locating:
+            self._locator.entries.forget()
         if looking and any("backward" in watch.options for watch in listeners):
-            self._gradients.listen((*listeners, *locating))
+            self._gradients.listen((*listeners, *locating, *stepper))
         else:
-            self._gradients.listen(listeners)
+            self._gradients.listen((*listeners, *stepper))
         # The sources of gradients find new parameters where roots are called and optimizers step.
         inner: tuple[Any, ...] = (self._gradients,) if self._gradients.is_installed else ()
         self._hooks.listen((*inner, *listeners, *locating))
-        self._updates.listen((*inner, *listeners, *locating))
+        self._updates.listen((*inner, *listeners, *locating, *stepper))
         self._taps.listen(listeners, ("gradients",) if inner else ())
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""
         self._listen(())
         self._hooks.remove()
-        self._hooks.on_enter = ()
+        self._hooks.on_enter = self._hooks.on_leave = ()
         self._updates.remove()
 
     def _asked_for(self) -> tuple[Tensorpoint, ...]:
@@ -317,7 +394,10 @@ class Agent:
             failed = getattr(culprit, "metric", None)  # all phases of it: they look at the same
             self._listen([watch for watch in self._listeners if watch.metric != failed])
         if culprit is self._layers:
-            self._hooks.on_enter = ()
+            self._layers.arm(())
+            self._hook_up(self._listeners)
+        if culprit is self._stepper:
+            self._stepper.stop()
         if self._recorder not in self._listeners:
             self._recorder.record(False)
         name = getattr(culprit, "metric", type(culprit).__name__)
@@ -326,6 +406,11 @@ class Agent:
     def _tell(self, text: str) -> None:
         """Say something in the client's console."""
         debugger.send_event(EVENT, {"kind": "note", "text": text})
+
+    def _tell_of_layers(self, found: list[tuple[int, str]]) -> None:
+        """Which of the layers that breakpoints name there are."""
+        entries = [{"id": id, "unknown": unknown} for id, unknown in found]
+        debugger.send_event(EVENT, {"kind": "layers", "breakpoints": entries})
 
     def _report(self, activity: str, error: Exception) -> None:
         if self._local:
@@ -350,6 +435,7 @@ class Agent:
         self._stopper.after_fork()
         self._taps.after_fork()
         self._locator.after_fork()
+        self._stepper.after_fork()
         self._unhook()
         self._recorder.after_fork()
         self.facts.after_fork()

@@ -28,7 +28,9 @@ from .watches.base import Event
 
 #: Events whose stop is a plain breakpoint; all others are shown like an exception, so that the
 #: editor puts its box with the diagnosis at the line.
-_REASONS = {"layer.entry": "function breakpoint"}
+_REASONS: dict[str, str] = dict.fromkeys(
+    ("layer.entry", "layer.exit", "layer.backward"), "function breakpoint"
+)
 
 #: The live objects of the stop that each thread is in, for the "Tensor event" scope.
 _current: dict[int, dict[str, Any]] = {}
@@ -106,17 +108,25 @@ class Stopper:
             "hitBreakpointIds": [rule.id for rule in rules if not isinstance(rule, LocalRule)],
             "tensorpoint": asdict(stop),
         }
+        values = {
+            "module": event.module,
+            **event.values,
+            **({} if located is None else located.values),
+        }
+        return self.show(frame, body, values)
+
+    def show(self, frame: FrameType, body: dict[str, Any], values: dict[str, Any]) -> bool:
+        """Suspend this thread showing `frame`; False if nobody is there to see it.
+
+        `body` goes into the `stopped` event, `values` are the live objects of its scope.
+        """
         ident = threading.get_ident()
         # pydevd announces the first of several threads that suspend at the same moment and
         # resumes all with it: the others wait here for their turn.
         with self._turn:
             if not debugger.attached():  # the client may have left meanwhile
                 return False
-            _current[ident] = {
-                "module": event.module,
-                **event.values,
-                **({} if located is None else located.values),
-            }
+            _current[ident] = values
             try:
                 debugger.suspend(frame, body)
             finally:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .parse import ConditionError
@@ -168,26 +168,3 @@ def _value(node: ast.expr, read: Read) -> float | None:
         value = read(node.id)
         return None if value is None else float(value)
     return _number(node)
-
-
-_HITS: Mapping[str, Callable[[int, int], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    ">": operator.gt,
-    "<": operator.lt,
-    "%": lambda hits, every: hits % every == 0,
-}
-
-
-def parse_hits(text: str) -> Callable[[int], bool]:
-    """DAP's hit condition: `3` for the third time, `>= 3`, `% 10`. Raises ConditionError."""
-    written = text.strip()
-    if not written:
-        return lambda hits: True
-    sign = next((sign for sign in _HITS if written.startswith(sign)), "")
-    count = written.removeprefix(sign).strip()
-    if not count.isdecimal() or (sign == "%" and int(count) == 0):
-        raise ConditionError("a hit count is a number, or one after >=, <=, ==, >, < or %", text, 0)
-    number, compare = int(count), _HITS[sign or "=="]
-    return lambda hits: compare(hits, number)

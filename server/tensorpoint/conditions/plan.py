@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .feasible import unsatisfiable
+from .layer import LayerName, check_expression, is_expression, split_name
 from .parse import ConditionError, Parsed, parse_with_offsets
 from .tree import Condition, MetricUse
 
@@ -33,12 +34,24 @@ def check(
     return parsed.condition
 
 
+def check_layer(name: str, condition: str) -> tuple[LayerName, str]:
+    """What `PATH[@PHASE]` says, and the condition of a layer breakpoint, "" for none.
+
+    Raises ConditionError, whose message is for the user.
+    """
+    layer = split_name(name)
+    if is_expression(condition):
+        return layer, check_expression(condition, layer.phase)
+    return layer, check(condition, kind="layer").text if condition.strip() else ""
+
+
 def _refuse_unknown_at_entry(parsed: Parsed, text: str) -> None:
     """A layer breakpoint is looked at before the layer runs: what it will make is not there yet."""
     for source in parsed.condition.inputs:
         if isinstance(source, MetricUse):
             message = (
                 f"{source.metric} is not known yet when a layer is entered: a layer breakpoint's "
-                "condition can use step and optimizer_step"
+                "condition can use step and optimizer_step, or be a Python expression of self, "
+                "inputs and, with @exit, output"
             )
             raise ConditionError(message, text, parsed.offsets[source])

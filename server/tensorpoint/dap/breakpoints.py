@@ -15,10 +15,12 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ..conditions import ConditionError
-from ..conditions.data import parse_data, parse_hits
-from ..conditions.plan import check
+from ..conditions.data import parse_data
+from ..conditions.hits import parse_hits
+from ..conditions.plan import check, check_layer
 from ..wire import WIRE_VERSION, Plan, Precision, Tensorpoint
 from ..wire.codec import convert
+from ..wire.plan import LayerPhase
 from .facts import Recording
 
 Message = dict[str, Any]
@@ -129,7 +131,9 @@ class Tensorpoints:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._known: dict[tuple[Source, str, str], int] = {}
+        self._known: dict[tuple[str, ...], int] = {}
+        #: What is known of the layers that breakpoints name, by id: "" if there is such a layer.
+        self._unknown: dict[int, str] = {}
         self._set: dict[Source, list[Tensorpoint]] = {
             # "NaN/Inf" is on until the client says which filters it wants.
             "filter": [],
@@ -148,9 +152,10 @@ class Tensorpoints:
 
     def plan(self) -> Plan:
         """Everything that is set, each condition once."""
-        unique: dict[tuple[str, str, str], Tensorpoint] = {}
-        for tensorpoint in itertools.chain.from_iterable(self._set.values()):
-            key = (tensorpoint.kind, tensorpoint.module + tensorpoint.data, tensorpoint.condition)
+        unique: dict[tuple[str, ...], Tensorpoint] = {}
+        for item in itertools.chain.from_iterable(self._set.values()):
+            tensorpoint = item
+            key = (item.kind, item.module, item.data, item.condition, item.phase, item.hits)
             unique.setdefault(key, tensorpoint)
         wanted = self.recording
         return Plan(
@@ -213,9 +218,12 @@ class Tensorpoints:
             self._set["launch"] = []
         return answers
 
-    def set_functions(self, chosen: Sequence[tuple[str, str]]) -> list[Tensorpoint | Refusal]:
-        """Take function breakpoints (name with our prefix, condition or ""); an answer for each."""
-        answers = [self._layer("function", name, condition) for name, condition in chosen]
+    def set_functions(self, chosen: Sequence[tuple[str, str, str]]) -> list[Tensorpoint | Refusal]:
+        """Take function breakpoints: name with our prefix, condition and hit count, or "".
+
+        Returns an answer for each.
+        """
+        answers = [self._layer("function", *item) for item in chosen]
         self._set["function"] = [item for item in answers if isinstance(item, Tensorpoint)]
         return answers
 
@@ -243,8 +251,37 @@ class Tensorpoints:
         if key not in self._known:
             self._known[key] = _FIRST_ID + next(self._ids)
         return Tensorpoint(
-            self._known[key], "data", condition, choice.name, choice.data, choice.hits.strip()
+            self._known[key],
+            "data",
+            condition,
+            choice.name,
+            data=choice.data,
+            hits=choice.hits.strip(),
         )
+
+    def unknown(self, id: int) -> str | None:
+        """Why there is no such layer; "" if there is, None if nobody knows yet."""
+        return self._unknown.get(id)
+
+    def learn(self, found: Sequence[Message]) -> tuple[list[Message], list[str]]:
+        """Take what the agent knows of the layers that are named.
+
+        Returns the client's breakpoints for which that is news, and what there is not.
+        """
+        changed: list[Message] = []
+        missing: list[str] = []
+        for entry in found:
+            id, reason = int(entry["id"]), str(entry["unknown"])
+            known = [(item, source) for _, item, source in self.listing() if item.id == id]
+            if not known or self._unknown.get(id) == reason:
+                continue
+            self._unknown[id] = reason
+            for item, source in known:
+                if source == "function":
+                    changed.append(answer(item, reason))
+            if reason:
+                missing.append(reason)
+        return changed, missing
 
     def add(self, text: str) -> Tensorpoint | Refusal:
         """Set one more, from the console: a condition or `layer:PATH [if CONDITION]`."""
@@ -295,26 +332,32 @@ class Tensorpoints:
             return Refusal(text, f"{error.message}\n{error.caret()}")
         return self._make(source, "condition", "", condition.text)
 
-    def _layer(self, source: Source, name: str, condition: str) -> Tensorpoint | Refusal:
-        module = name.removeprefix(LAYER_PREFIX).strip()
-        if not module:
-            return Refusal(name, "layer: needs the path of a module, such as layer:model.layers.3")
-        if condition.strip():
-            try:
-                condition = check(condition.strip(), kind="layer").text
-            except ConditionError as error:
-                return Refusal(condition, f"{error.message}\n{error.caret()}")
-        return self._make(source, "layer", module, condition.strip())
+    def _layer(
+        self, source: Source, name: str, condition: str, hits: str = ""
+    ) -> Tensorpoint | Refusal:
+        try:
+            layer, condition = check_layer(name.removeprefix(LAYER_PREFIX), condition)
+            parse_hits(hits)
+        except ConditionError as error:
+            place = f"\n{error.caret()}" if error.text.strip() else ""
+            return Refusal(error.text, f"{error.message}{place}")
+        return self._make(source, "layer", layer.module, condition, layer.phase, hits.strip())
 
     def _make(
-        self, source: Source, kind: Literal["condition", "layer"], module: str, condition: str
+        self,
+        source: Source,
+        kind: Literal["condition", "layer"],
+        module: str,
+        condition: str,
+        phase: LayerPhase = "forward",
+        hits: str = "",
     ) -> Tensorpoint:
         # The same text keeps its id when a client sends its whole list again, so that the agent
         # keeps its memory of where the condition is already true.
-        key = (source, module, condition)
+        key = (source, module, condition, phase, hits)
         if key not in self._known:
             self._known[key] = _FIRST_ID + next(self._ids)
-        return Tensorpoint(self._known[key], kind, condition, module)
+        return Tensorpoint(self._known[key], kind, condition, module, phase=phase, hits=hits)
 
 
 def is_our_filter(name: str) -> bool:
@@ -322,11 +365,20 @@ def is_our_filter(name: str) -> bool:
     return name in FILTERS or name.startswith(f"{CONDITION_FILTER}.")
 
 
-def answer(made: Tensorpoint | Refusal) -> Message:
-    """A DAP Breakpoint for a tensorpoint."""
+def answer(made: Tensorpoint | Refusal, unknown: str | None = "") -> Message:
+    """A DAP Breakpoint for a tensorpoint.
+
+    A layer may be `unknown`, with the reason, or None where nothing is known yet: no model has
+    been called.
+    """
     if isinstance(made, Refusal):
-        return {"verified": False, "message": made.reason}
-    return {"id": made.id, "verified": True}
+        return {"verified": False, "message": made.reason, "reason": "failed"}
+    if made.kind == "condition" or unknown == "":
+        return {"id": made.id, "verified": True}
+    return {"id": made.id, "verified": False, "reason": "pending", "message": unknown or NOT_CALLED}
+
+
+NOT_CALLED = "it is set once a model has been called that has such a layer"
 
 
 @dataclass(frozen=True)
@@ -334,6 +386,17 @@ class Split:
     """A list of breakpoints in the client's order, some ours and some debugpy's."""
 
     ours: list[Message | None]
+
+    def refresh(self, unknown: Callable[[int], str | None]) -> None:
+        """Take what has become known of layers since."""
+        for position, mine in enumerate(self.ours):
+            if mine is not None and mine.get("reason") == "pending":
+                reason = unknown(int(mine["id"]))
+                self.ours[position] = (
+                    {"id": mine["id"], "verified": True}
+                    if reason == ""
+                    else {**mine, "message": reason or NOT_CALLED}
+                )
 
     def merge(self, theirs: Sequence[Message]) -> list[Message]:
         """The answers of both in the client's order; debugpy leaves some requests unanswered."""
@@ -363,7 +426,9 @@ def split_filters(
 
 
 def split_functions(
-    arguments: Message, set_ours: Callable[[Sequence[tuple[str, str]]], list[Tensorpoint | Refusal]]
+    arguments: Message,
+    set_ours: Callable[[Sequence[tuple[str, str, str]]], list[Tensorpoint | Refusal]],
+    unknown: Callable[[int], str | None] = lambda _: None,
 ) -> tuple[Message, Split, list[Refusal]]:
     """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
     items: list[Message] = _list_of(arguments, "breakpoints", dict[str, Any])
@@ -373,7 +438,11 @@ def split_functions(
     made = iter(
         set_ours(
             [
-                (item["name"], str(item.get("condition") or ""))
+                (
+                    item["name"],
+                    str(item.get("condition") or ""),
+                    str(item.get("hitCondition") or ""),
+                )
                 for item, mine in zip(items, ours, strict=True)
                 if mine
             ]
@@ -384,7 +453,7 @@ def split_functions(
         **arguments,
         "breakpoints": [item for item, mine in zip(items, ours, strict=True) if not mine],
     }
-    return theirs, *_split(answers)
+    return theirs, *_split(answers, unknown)
 
 
 def _list_of(arguments: Message, key: str, kind: type[T]) -> list[T]:
@@ -395,6 +464,15 @@ def _list_of(arguments: Message, key: str, kind: type[T]) -> list[T]:
         raise ValueError(f"{key}: {error}") from None
 
 
-def _split(answers: list[Tensorpoint | Refusal | None]) -> tuple[Split, list[Refusal]]:
-    split = Split([None if made is None else answer(made) for made in answers])
+def _split(
+    answers: list[Tensorpoint | Refusal | None], unknown: Callable[[int], str | None] = lambda _: ""
+) -> tuple[Split, list[Refusal]]:
+    split = Split(
+        [
+            None
+            if made is None
+            else answer(made, unknown(made.id) if isinstance(made, Tensorpoint) else "")
+            for made in answers
+        ]
+    )
     return split, [made for made in answers if isinstance(made, Refusal)]

@@ -23,7 +23,12 @@ tp nograd [GLOB]         which parameters got no gradient in the newest step, an
 tp watch EXPR            stop where a tensor, parameter, gradient or buffer changes; add "if
                          CONDITION" to narrow it: tp watch net.fc.weight.grad if norm > 3
 tp precision op          record each operation as it runs (slower); "tp precision module" ends it
+tp step layer            step by layers from here; "tp step line" steps by lines again
+tp step over|in|out      one step by layers; "back" and "first" run the forward again up to there
 tp help                  this text"""
+
+#: What `tp step` takes.
+STEPS = ("layer", "line", "over", "in", "out", "back", "first")
 
 
 class ConsoleError(Exception):
@@ -104,6 +109,12 @@ def watched(expression: str) -> str | None:
 def no_grad_glob(expression: str) -> str | None:
     """Which parameters a `tp nograd` line asks for; None for every other line."""
     return _glob_of("nograd", expression)
+
+
+def step(expression: str) -> str | None:
+    """What a `tp step` line asks for; None for every other line."""
+    words = expression.split()
+    return words[2] if len(words) == 3 and words[1] == "step" and words[2] in STEPS else None
 
 
 def _glob_of(command: str, expression: str) -> str | None:

@@ -8,6 +8,7 @@ the same way, so control also works where only debugpy's port is reachable.
 
 from __future__ import annotations
 
+import ast
 import json
 from typing import Any
 
@@ -37,14 +38,14 @@ class AgentError(Exception):
 async def boot(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     """Start the agent with `plan`; returns its greeting. Raises AgentError."""
     arguments = f"{str(PACKAGE_FOLDER)!r}, {encode(plan)!r}"
-    greeting = await _evaluate(debugpy, _boot_expression(arguments))
+    greeting = await evaluate(debugpy, _boot_expression(arguments))
     if "unreadable" in greeting:  # in a container or on another machine: send the agent itself
         sources = {
             path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
             for folder, room in _DEBUGGEE_ROOMS
             for path in folder.glob(room)
         }
-        greeting = await _evaluate(debugpy, _boot_expression(f"{arguments}, {sources!r}"))
+        greeting = await evaluate(debugpy, _boot_expression(f"{arguments}, {sources!r}"))
     return greeting
 
 
@@ -60,39 +61,54 @@ def _boot_expression(arguments: str) -> str:
 
 async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     """Replace the agent's plan; returns its state. Raises AgentError."""
-    return await _evaluate(debugpy, f"{_SESSION}.sync({encode(plan)!r})")
+    return await evaluate(debugpy, f"{_SESSION}.sync({encode(plan)!r})")
 
 
 async def facts(debugpy: Peer, request: Message) -> dict[str, Any]:
     """What the agent has recorded, by the arguments of `tensorpoint/facts`. Raises AgentError."""
-    return await _evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
+    return await evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
 
 
 async def no_grad(debugpy: Peer, glob: str) -> str:
     """What the agent says of parameters without a gradient. Raises AgentError."""
-    return str((await _evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
+    return str((await evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
+
+
+async def list_layers(debugpy: Peer) -> dict[str, Any]:
+    """Have the agent list the layer events of the next step. Raises AgentError."""
+    return await evaluate(debugpy, f"{_SESSION}.list_layers()")
 
 
 async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
     """The modules of the running models, by the arguments of `tensorpoint/layers`."""
-    return await _evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
+    return await evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
 
 
 async def values(debugpy: Peer, kind: str, request: Message) -> dict[str, Any]:
     """What the agent says of values. Raises AgentError."""
     asked = json.dumps({"kind": kind, **request})
-    return await _evaluate(debugpy, f"{_SESSION}.values({asked!r})")
+    return await evaluate(debugpy, f"{_SESSION}.values({asked!r})")
 
 
-async def _evaluate(debugpy: Peer, expression: str) -> dict[str, Any]:
-    response = await debugpy.request("evaluate", {"expression": expression, "context": "clipboard"})
+async def evaluate(debugpy: Peer, expression: str, frame: int | None = None) -> dict[str, Any]:
+    """The JSON object that `expression` evaluates to, in a frame or nowhere. Raises AgentError."""
+    where = {} if frame is None else {"frameId": frame}
+    response = await debugpy.request(
+        "evaluate", {"expression": expression, "context": "clipboard", **where}
+    )
+    return evaluated(response, in_frame=frame is not None)
+
+
+def evaluated(response: Message, *, in_frame: bool) -> dict[str, Any]:
+    """The JSON object in the answer of an `evaluate`. Raises AgentError."""
     body: Message = response.get("body") or {}
     result = str(body.get("result", ""))
     if not response.get("success"):
         raise AgentError(str(response.get("message") or result or "the evaluation failed"))
     try:
-        state: Any = json.loads(result)
-    except ValueError:
+        # In a frame the result is shown as a value: a string in quotes.
+        state: Any = json.loads(ast.literal_eval(result) if in_frame else result)
+    except (ValueError, SyntaxError):
         raise AgentError(result.strip() or "the debuggee did not answer") from None
     if not isinstance(state, dict):
         raise AgentError(f"unexpected answer {result!r}")

@@ -24,7 +24,8 @@ from .breakpoints import (
 )
 from .children import ChildListener
 from .data import BREAKPOINT_MODES, DataBreakpoints
-from .injection import AgentError, boot, no_grad, sync
+from .injection import AgentError, boot, list_layers, no_grad, sync
+from .layer_thread import LayerThreads
 from .peer import Message, Peer
 from .relay import Relay
 from .stops import Stops, torch_error
@@ -61,6 +62,9 @@ class Session(Relay):
         self._stops = Stops()
         self._places = Places()
         self._data = DataBreakpoints(self._tensorpoints)
+        self._layer_threads = LayerThreads(
+            client, lambda: self._debugpy, self._resumed, self._places.present
+        )
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
@@ -76,6 +80,7 @@ class Session(Relay):
             "configurationDone": self._on_configuration_done,
             "setExceptionBreakpoints": self._on_set_exception_breakpoints,
             "setFunctionBreakpoints": self._on_set_function_breakpoints,
+            "threads": self._on_threads,
             "stackTrace": self._on_stack_trace,
             "exceptionInfo": self._on_exception_info,
             "scopes": self._on_scopes,
@@ -92,6 +97,10 @@ class Session(Relay):
             "tensorpoint/tensor": self._answered_by(values.tensor),
             "tensorpoint/facts": self._on_facts,
             "tensorpoint/layers": self._on_layers,
+            "stepBack": self._on_back_by_lines,
+            "reverseContinue": self._on_back_by_lines,
+            "tensorpoint/step": self._on_step,
+            "tensorpoint/listLayers": self._on_list_layers,
             "tensorpoint/status": self._on_status,
             "tensorpoint/check": self._on_check,
             "disconnect": self._on_disconnect,
@@ -132,13 +141,15 @@ class Session(Relay):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
+        elif not self._transparent and self._layer_threads.concerns(message):
+            self._spawn(self._carry_out(message, self._layer_threads.serve(message)))
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))
         elif command in NEVER_ANSWERED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
         else:
             if command in _RESUMING:
-                self._forget_stops()
+                self._resumed()
             if command in _RESUMING and self._syncing is not None and not self._syncing.done():
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
@@ -311,7 +322,7 @@ class Session(Relay):
 
     async def _on_set_function_breakpoints(self, message: Message) -> None:
         theirs, split, refused = split_functions(
-            message["arguments"], self._tensorpoints.set_functions
+            message["arguments"], self._tensorpoints.set_functions, self._tensorpoints.unknown
         )
         self._breakpoints_set(message, theirs, split, refused)
 
@@ -330,9 +341,18 @@ class Session(Relay):
         self._sync_plan()
 
         def merge(body: Message) -> None:
+            split.refresh(self._tensorpoints.unknown)
             body["breakpoints"] = split.merge(body.get("breakpoints") or [])
 
-        self._pass_on({**message, "arguments": theirs}, merge)
+        async def answer() -> None:
+            if self._syncing is not None:  # the agent says which layers there are
+                await self._syncing
+            self._pass_on({**message, "arguments": theirs}, merge)
+
+        if self._agent_running and message["command"] == "setFunctionBreakpoints":
+            self._spawn(self._carry_out(message, answer()))
+        else:
+            self._pass_on({**message, "arguments": theirs}, merge)
 
     def _tell(self, refusal: Refusal) -> None:
         """VS Code only dims a refused breakpoint's row; say why as well."""
@@ -382,6 +402,11 @@ class Session(Relay):
         glob = console.no_grad_glob(expression)
         if glob is not None:
             self._spawn(self._carry_out(message, self._show_no_grad(message, glob)))
+            return
+        how = console.step(expression)
+        if how is not None:
+            step = {**message, "arguments": {"how": how}}
+            self._spawn(self._carry_out(message, self._take_step(step)))
             return
         try:
             answer, changed = console.run(expression, self._tensorpoints)
@@ -447,6 +472,17 @@ class Session(Relay):
         if body.get("kind") == "note":
             self._client.output(f"Tensorpoint: {body.get('text')}", "console")
             return
+        if body.get("kind") == "listing":
+            part = {"events": body["events"], "last": body["last"]}
+            self._client.event("tensorpoint/layerEvents", part)
+            return
+        if body.get("kind") == "layers":
+            changed, missing = self._tensorpoints.learn(body["breakpoints"])
+            for breakpoint in changed:
+                self._client.event("breakpoint", {"reason": "changed", "breakpoint": breakpoint})
+            for reason in missing:
+                self._client.output(f"Tensorpoint: {reason}", "important")
+            return
         _log.warning("the agent reports a fault: %s", body)
         self._client.output(
             f"Tensorpoint: a fault while {body.get('activity')}: {body.get('error')}. It is "
@@ -456,9 +492,16 @@ class Session(Relay):
 
     # Stops -------------------------------------------------------------------------------------
 
+    def _resumed(self) -> None:
+        """The program runs: what was numbered at its stop is no more."""
+        self._stops.clear()
+        self._places.clear()
+        self._layer_threads.clear()
+
     async def _on_stopped(self, message: Message) -> None:
-        self._forget_stops()
+        self._resumed()
         body: Message = message.get("body") or {}
+        self._layer_threads.take(body)
         told = self._stops.take(body) or torch_error(body)
         if told is not None:
             self._client.event(
@@ -475,8 +518,44 @@ class Session(Relay):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
-        self._forget_stops()
-        self._client.send(message)
+        if not self._layer_threads.swallow_continued():
+            self._resumed()
+            self._client.send(message)
+
+    async def _on_threads(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._list_threads(message)))
+
+    async def _list_threads(self, message: Message) -> None:
+        response = await self._debugpy.request("threads", message["arguments"])
+        if response.get("success") and self._agent_running:
+            try:
+                await self._layer_threads.add_threads(response["body"])
+            except AgentError as error:  # the threads are there all the same
+                _log.info("no layers: %s", error)
+        self._client.send({**response, "request_seq": message["seq"]})
+
+    async def _on_back_by_lines(self, message: Message) -> None:
+        self._client.refuse(
+            message,
+            'lines have no step back: it goes by layers, on the thread named "layers of ..." or '
+            "by tp step back in the debug console",
+        )
+
+    async def _on_step(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._take_step(message)))
+
+    async def _on_list_layers(self, message: Message) -> None:
+        self._spawn(self._carry_out(message, self._list_layers(message)))
+
+    async def _list_layers(self, message: Message) -> None:
+        self._client.respond(message, await list_layers(await self._agent()))
+
+    async def _take_step(self, message: Message) -> None:
+        how = str(message["arguments"].get("how"))
+        if how not in console.STEPS:
+            raise ValueError(f"how must be one of {', '.join(console.STEPS)}")
+        await self._agent()
+        await self._layer_threads.take_step(message, how)
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]
@@ -543,10 +622,6 @@ class Session(Relay):
 
         return begin
 
-    def _forget_stops(self) -> None:
-        self._stops.clear()
-        self._places.clear()
-
     # Children ----------------------------------------------------------------------------------
 
     def _child_handler(self, listener: ChildListener) -> Any:
@@ -609,7 +684,7 @@ class Session(Relay):
 
     async def _on_disconnect(self, message: Message) -> None:
         """Detach without leaving a hook behind."""
-        self._forget_stops()
+        self._resumed()
         if self._agent_running and not self._ended.is_set():
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)

@@ -43,6 +43,11 @@ class Places:
         for row in body.get("variables") or ():
             self.take_out(row)
 
+    def present(self, body: Message) -> None:
+        """`take_out` of an answer, be it of one value or of several."""
+        self.take_out(body)
+        self.take_out_of_all(body)
+
     def take_out(self, row: Message) -> None:
         """Put what the agent says of a variable (or an evaluation) where DAP has it."""
         hint: Message = row.get("presentationHint") or {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..wire import Precision, Stop
+from ..wire.layer_event import LayerEvent
 
 #: Exit status of `tensorpoint run` when a tensorpoint fired.
 STATUS_FIRED = 3
@@ -54,6 +55,8 @@ class Options:
     log_dir: Path | None = None
     #: Leave the facts there; those of child processes in FILE.PID.
     facts: Path | None = None
+    #: List the layer events of one step in place of stopping.
+    step: Literal["layers"] | None = None
     #: "op" records each operation as it runs.
     precision: Precision = "module"
     subprocess: bool = True
@@ -84,6 +87,10 @@ class Reported:
     process: str | None
 
 
+#: Called with the layer events of the step, once.
+ReportLayers = Callable[[Sequence[LayerEvent]], None]
+
+
 @dataclass(frozen=True)
 class Arming:
     """`--on` options, sorted into the ways a DAP client sets a tensorpoint."""
@@ -93,12 +100,16 @@ class Arming:
     layers: tuple[tuple[str, str], ...] = ()
 
 
-def arm(on: Sequence[str]) -> Arming:
+def arm(on: Sequence[str], step: Literal["layers"] | None = None) -> Arming:
     """Check `--on` options and sort them; raises `RunError` for one that is refused.
 
     Without any it is NaN/Inf. `nonfinite` alone names the NaN/Inf filter, `layer:PATH` and
     `layer:PATH if CONDITION` stop at the entry of layers, all else is a condition.
     """
+    if step is not None:
+        if on:
+            raise RunError("--step lists the layers of one step: without --on", STATUS_REFUSED)
+        return Arming(nonfinite=False)
     if not on:
         return Arming(nonfinite=True)
     conditions: list[str] = []
@@ -108,24 +119,27 @@ def arm(on: Sequence[str]) -> Arming:
         if text.strip() == NONFINITE:
             nonfinite = True
         elif text.startswith(LAYER):
-            module, _, condition = text[len(LAYER) :].partition(" if ")
-            if not module.strip():
+            name, _, condition = text[len(LAYER) :].partition(" if ")
+            if not name.strip():
                 raise RunError(f"--on {text!r}: name a layer, like layer:model.layers.3", 2)
-            _check(condition, "layer")
-            layers.append((module.strip(), condition.strip()))
+            _check(condition, name)
+            layers.append((name.strip(), condition.strip()))
         else:
-            _check(text, "condition")
+            _check(text)
             conditions.append(text)
     return Arming(nonfinite, tuple(conditions), tuple(layers))
 
 
-def _check(condition: str, kind: Literal["condition", "layer"]) -> None:
+def _check(condition: str, layer: str | None = None) -> None:
     # Here, not at the top: the check loads the solver.
     from ..conditions.parse import ConditionError
-    from ..conditions.plan import check
+    from ..conditions.plan import check, check_layer
 
     try:
-        check(condition, kind=kind)
+        if layer is None:
+            check(condition)
+        else:
+            check_layer(layer, condition)
     except ConditionError as error:
         caret = "\n".join(f"  {line}" for line in error.caret().splitlines())
         raise RunError(f"--on is refused: {error.message}\n{caret}", STATUS_REFUSED) from None

@@ -31,6 +31,7 @@ import msgspec
 
 from ..dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
 from ..wire import Stop
+from ..wire.layer_event import LayerEvent
 from .facts import leave_facts, leave_facts_now_and_then, prepare_facts
 from .options import (
     LAYER,
@@ -41,6 +42,7 @@ from .options import (
     Options,
     Outcome,
     Reported,
+    ReportLayers,
     RunError,
     arm,
     find_python,
@@ -89,9 +91,16 @@ _FLUSH = "[s.flush() for s in (__import__('sys').stdout, __import__('sys').stder
 _FLUSH_S = 2.0
 
 
-def run(options: Options, report: Callable[[Reported], None]) -> Outcome:
-    """Run a program to its end or to the stop that ends it; `report` is called at each stop."""
-    arming = arm(options.on)
+def run(
+    options: Options,
+    report: Callable[[Reported], None],
+    report_layers: ReportLayers = lambda events: None,
+) -> Outcome:
+    """Run a program to its end or to the stop that ends it; `report` is called at each stop.
+
+    `report_layers` is called with the layer events of one step where the options ask for them.
+    """
+    arming = arm(options.on, options.step)
     python = find_python(options.python)
     program = options.program
     if program.kind == "program" and not os.path.exists(program.target):
@@ -100,7 +109,7 @@ def run(options: Options, report: Callable[[Reported], None]) -> Outcome:
         raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
     if options.facts is not None:
         options = replace(options, facts=prepare_facts(options.facts))
-    return asyncio.run(_Run(options, arming, python, report).run())
+    return asyncio.run(_Run(options, arming, python, report, report_layers).run())
 
 
 @dataclass(eq=False)
@@ -124,11 +133,14 @@ class _Run:
         arming: Arming,
         python: str,
         report: Callable[[Reported], None],
+        report_layers: ReportLayers,
     ) -> None:
         self._options = options
         self._arming = arming
         self._python = python
         self._report = report
+        self._report_layers = report_layers
+        self._has_listed = False
         self._stops: list[Stop] = []
         self._sessions: list[_Session] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -217,6 +229,8 @@ class _Run:
             for expression in (_PYTHONS_BREAKPOINT, _PRINT_TORCH_ERRORS):
                 await client.request("evaluate", {"expression": expression, "context": "repl"})
             await self._arm(client)
+            if self._options.step is not None and session.name is None:
+                await client.request("tensorpoint/listLayers")
             await client.request("configurationDone")
             await started
         except AdapterGone:
@@ -241,14 +255,15 @@ class _Run:
                 "setFunctionBreakpoints",
                 {
                     "breakpoints": [
-                        {"name": LAYER + module, **({"condition": condition} if condition else {})}
-                        for module, condition in self._arming.layers
+                        {"name": LAYER + name, **({"condition": condition} if condition else {})}
+                        for name, condition in self._arming.layers
                     ]
                 },
             )
             answers += answer.get("breakpoints") or []
         for breakpoint_ in answers:
-            if breakpoint_.get("verified") is False and breakpoint_.get("message"):
+            pending = breakpoint_.get("reason") == "pending"
+            if not (breakpoint_.get("verified") or pending) and breakpoint_.get("message"):
                 raise RunError(f"--on is refused: {breakpoint_['message']}", STATUS_REFUSED)
 
     def _follow(self, session: _Session) -> None:
@@ -264,6 +279,8 @@ class _Run:
                     await self._on_stopped(session, event.body)
                 elif event.name == "output":
                     _show_output(event.body)
+                elif event.name == "tensorpoint/layerEvents":
+                    self._on_layers(event.body)
                 elif event.name == "process":
                     session.pid = event.body.get("systemProcessId")
                 elif event.name == "exited":
@@ -303,6 +320,15 @@ class _Run:
                 self._quit.set()
         if not self._quit.is_set():
             await session.client.request("continue", {"threadId": body.get("threadId", 0)})
+
+    def _on_layers(self, body: Body) -> None:
+        try:
+            self._report_layers(msgspec.convert(body["events"], tuple[LayerEvent, ...]))
+        except BrokenPipeError:
+            pass
+        self._has_listed = bool(body["last"])
+        if self._has_listed and self._options.on_stop == "quit":
+            self._quit.set()
 
     def _enough(self) -> bool:
         limit = self._options.max_stops
@@ -475,6 +501,8 @@ class _Run:
             raise self._failure
         if self._ending_signal is not None:
             return Outcome(128 + self._ending_signal, stops, self._ending_signal == signal.SIGINT)
+        if self._has_listed and self._quit.is_set():
+            return Outcome(0, stops, quit=True)
         status = self._launcher.returncode if self._launcher is not None else root.exit_code
         if status is None:
             raise RunError("the program ended without an exit status")

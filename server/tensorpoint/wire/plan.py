@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Precision = Literal["module", "op"]
+#: Where a layer breakpoint looks at its layer: entered, returned, its gradient there.
+LayerPhase = Literal["forward", "exit", "backward"]
 
 
 @dataclass(frozen=True)
@@ -13,9 +15,9 @@ class Tensorpoint:
     """One breakpoint on a tensor condition.
 
     `kind` "condition" fires when `condition` turns true; "layer" fires at the entry of each
-    module whose path matches the glob `module`, if `condition` is empty or true there; "data" when
-    `condition` (`conditions.data`) is true of what the agent has as `data`, `module` being its
-    name. `hits` is DAP's hit condition.
+    module whose path or class matches the glob `module` (or at another `phase`), if `condition` is
+    empty or true there; "data" when `condition` (`conditions.data`) is true of what the agent has
+    as `data`, `module` being its name. `hits` is DAP's hit condition ("": each time).
     """
 
     id: int
@@ -23,6 +25,7 @@ class Tensorpoint:
     condition: str
     module: str = ""
     data: str = ""
+    phase: LayerPhase = "forward"
     hits: str = ""
 
     @property
@@ -32,7 +35,8 @@ class Tensorpoint:
             return self.condition
         if self.kind == "data":
             return f"data:{self.module}" + (f" if {self.condition}" if self.condition else "")
-        return f"layer:{self.module}" + (f" if {self.condition}" if self.condition else "")
+        phase = "" if self.phase == "forward" else f"@{self.phase}"
+        return f"layer:{self.module}{phase}" + (f" if {self.condition}" if self.condition else "")
 
 
 @dataclass(frozen=True)

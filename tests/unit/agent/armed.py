@@ -42,7 +42,12 @@ class Armed:
         self.judge = Judge(self.names, self.stop)
         self.gradients = Gradients(self.names, self.fault)
         self.watches = all_watches(self.names, self.judge, self.scale_of, self.gradients.known_norm)
-        self.layers = LayerBreakpoints(self.names, self.stop)
+        self.layers = LayerBreakpoints(
+            self.names,
+            self.stop,
+            lambda found: None,
+            lambda activity, error: self.fault(None, error),
+        )
         self.hooks = Hooks(self.names, self.fault)
         self.updates = Updates(self.names, self.fault)
         #: What a gradient scaler would say.

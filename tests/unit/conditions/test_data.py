@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tensorpoint.conditions import ConditionError
-from tensorpoint.conditions.data import MODES, WORDS, parse_data, parse_hits
+from tensorpoint.conditions.data import MODES, WORDS, parse_data
+from tensorpoint.conditions.hits import parse_hits
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_the_same_text_keeps_its_id_whoever_else_comes_and_goes() -> None:
 def test_a_condition_that_is_set_in_several_ways_is_watched_once() -> None:
     tensorpoints = Tensorpoints()
     tensorpoints.set_launch(["nonfinite()", "layer:a"])
-    tensorpoints.set_functions([("layer:a", "")])
+    tensorpoints.set_functions([("layer:a", "", "")])
     tensorpoints.add("layer:a")
     plan = tensorpoints.plan().tensorpoints
     assert [item.text for item in plan] == ['nonfinite("*")', "layer:a"]

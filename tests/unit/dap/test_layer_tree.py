@@ -66,7 +66,7 @@ def test_wrong_arguments_of_tensorpoint_check_are_refused(wrong: dict[str, objec
 def test_the_status_lists_what_is_set_wherever_it_was() -> None:
     tensorpoints = Tensorpoints()
     tensorpoints.set_launch(["loss > 10"])
-    tensorpoints.set_functions([("layer:a", "")])
+    tensorpoints.set_functions([("layer:a", "", "")])
     body = asyncio.run(status(tensorpoints, None))
     assert [(item["text"], item["source"]) for item in body["tensorpoints"]] == [
         (FILTERS["nonfinite"].bare.replace("()", '("*")'), "filter"),

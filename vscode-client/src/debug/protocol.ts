@@ -84,6 +84,13 @@ export interface Facts {
   parameters: ParameterFacts[];
 }
 
+/** What a `stopped` event carries where a step by layers has ended. */
+export interface LayerPosition {
+  module: string;
+  module_type: string;
+  phase: string;
+}
+
 /** What a `stopped` event carries where a tensorpoint fired. */
 export interface Stop {
   tensorpoint: number;

@@ -6,7 +6,7 @@ import type { DebugProtocol } from '@vscode/debugprotocol';
 import * as vscode from 'vscode';
 
 import { TYPE } from '../configuration/complete';
-import type { Stop } from './protocol';
+import type { LayerPosition, Stop } from './protocol';
 
 export interface SessionState {
   readonly session: vscode.DebugSession;
@@ -16,11 +16,14 @@ export interface SessionState {
   stopped: boolean;
   /** The last stop at a tensorpoint; undefined once the program runs again. */
   stop: Stop | undefined;
+  /** Where a step by layers has ended; undefined once the program runs again. */
+  layer: LayerPosition | undefined;
 }
 
-type StoppedBody = DebugProtocol.StoppedEvent['body'] & { tensorpoint?: Stop };
+type StoppedBody = DebugProtocol.StoppedEvent['body'] & { tensorpoint?: Stop; layer?: LayerPosition };
 
-const RESUMING = new Set(['continue', 'next', 'stepIn', 'stepOut', 'goto']);
+const RESUMING = new Set(['continue', 'next', 'stepIn', 'stepOut', 'stepBack', 'reverseContinue', 'goto']);
+const RUNNING = { stopped: false, stop: undefined, layer: undefined };
 
 export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Disposable {
   private readonly states = new Map<string, SessionState>();
@@ -59,7 +62,7 @@ export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Dispo
   }
 
   createDebugAdapterTracker(session: vscode.DebugSession): vscode.DebugAdapterTracker {
-    const state: SessionState = { session, running: false, stopped: false, stop: undefined };
+    const state: SessionState = { session, running: false, ...RUNNING };
     this.states.set(session.id, state);
     /** The requests under way that change tensorpoints. */
     const arming = new Set<number>();
@@ -89,14 +92,14 @@ export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Dispo
     switch (event.event) {
       case 'stopped': {
         const body = event.body as StoppedBody;
-        this.set(state, { running: true, stopped: true, stop: body.tensorpoint });
+        this.set(state, { running: true, stopped: true, stop: body.tensorpoint, layer: body.layer });
         break;
       }
       case 'continued':
-        this.set(state, { stopped: false, stop: undefined });
+        this.set(state, RUNNING);
         break;
       case 'terminated':
-        this.set(state, { running: false, stopped: false, stop: undefined });
+        this.set(state, { running: false, ...RUNNING });
         break;
     }
   }
@@ -104,7 +107,7 @@ export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Dispo
   private hearResponse(state: SessionState, response: DebugProtocol.Response): void {
     if (!response.success) return;
     if (response.command === 'configurationDone') this.set(state, { running: true });
-    else if (RESUMING.has(response.command)) this.set(state, { stopped: false, stop: undefined });
+    else if (RESUMING.has(response.command)) this.set(state, RUNNING);
   }
 
   private set(state: SessionState, change: Partial<SessionState>): void {
@@ -116,7 +119,7 @@ export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Dispo
     const state = this.of(session);
     if (state === undefined) return;
     this.states.delete(session.id);
-    this.set(state, { running: false, stopped: false, stop: undefined });
+    this.set(state, { running: false, ...RUNNING });
   }
 
   /** VS Code says nothing when an adapter dies. */

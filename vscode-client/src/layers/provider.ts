@@ -11,16 +11,18 @@ export class LayersProvider implements vscode.TreeDataProvider<LayerItem>, vscod
   private roots: readonly LayerItem[] = [];
   private session = '';
   private fired: string | undefined;
+  private current: string | undefined;
   private filter = '';
   private shown: Set<LayerItem> | undefined;
 
   readonly onDidChangeTreeData = this.changed.event;
 
   /** Show these; `session` keeps what is folded of one model apart from another's. */
-  show(session: string, roots: readonly LayerItem[], fired: LayerItem | undefined): void {
+  show(session: string, roots: readonly LayerItem[], fired?: LayerItem, current?: LayerItem): void {
     this.session = session;
     this.roots = roots;
     this.fired = fired?.key;
+    this.current = current?.key;
     this.setFilter(this.filter);
   }
 
@@ -63,13 +65,16 @@ export class LayersProvider implements vscode.TreeDataProvider<LayerItem>, vscod
     if (item.node.path === '') delete shown.checkboxState;
     if (item.key === this.fired)
       shown.iconPath = new vscode.ThemeIcon('flame', new vscode.ThemeColor('debugIcon.breakpointForeground'));
+    if (item.key === this.current)
+      shown.iconPath = new vscode.ThemeIcon('debug-stackframe', new vscode.ThemeColor('debugIcon.breakpointCurrentStackframeForeground'));
     if (placeOf(item) !== undefined) shown.command = { command: REVEAL, title: 'Go to Source', arguments: [item] };
     return shown;
   }
 
   resolveTreeItem(shown: vscode.TreeItem, item: LayerItem): vscode.TreeItem {
     const fired = item.key === this.fired ? '\n\nA tensorpoint fired here.' : '';
-    shown.tooltip = new vscode.MarkdownString(details(item) + fired);
+    const current = item.key === this.current ? '\n\nThe program stands here.' : '';
+    shown.tooltip = new vscode.MarkdownString(details(item) + fired + current);
     return shown;
   }
 

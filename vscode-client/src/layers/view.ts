@@ -88,7 +88,7 @@ export class LayersView implements vscode.Disposable {
   private async read(): Promise<void> {
     const state = this.sessions.active;
     if (state?.running !== true) {
-      this.provider.show('', [], undefined);
+      this.provider.show('', []);
       this.view.message = '';
       return;
     }
@@ -96,13 +96,15 @@ export class LayersView implements vscode.Disposable {
       const tree = (await state.session.customRequest('tensorpoint/layers')) as LayerTree;
       const roots = buildTree(tree, await this.facts(state));
       const fired = state.stop && findItem(roots, state.stop.module, state.stop.module_type);
-      this.provider.show(`${state.session.id} ${tree.pid}`, roots, fired);
+      const current = state.layer && findItem(roots, state.layer.module, state.layer.module_type);
+      this.provider.show(`${state.session.id} ${tree.pid}`, roots, fired, current);
       this.view.message = this.message(tree);
-      if (fired !== undefined) await this.view.reveal(fired, { select: true });
+      const marked = current ?? fired;
+      if (marked !== undefined) await this.view.reveal(marked, { select: true });
     } catch (error) {
       // Without debugging there is no agent to ask; or the session ends just now.
       this.log.debug(`the layers: ${String(error)}`);
-      this.provider.show('', [], undefined);
+      this.provider.show('', []);
     }
   }
 

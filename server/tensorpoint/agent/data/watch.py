@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...conditions.data import DataCondition, parse_data, parse_hits
+from ...conditions.data import DataCondition, parse_data
+from ...conditions.hits import parse_hits
 from .. import debugger, explain
 from ..modules import Call, Names
 from ..ops.dispatch import Arguments, storage_of, tensors_of

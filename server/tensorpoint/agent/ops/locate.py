@@ -69,7 +69,11 @@ class Locator:
     def arm(self, precision: Precision) -> None:
         """Record all operations with precision "op"; else only run again what is asked for."""
         self._precise.switch(precision == "op" and self._is_on)
-        self._entries.forget()
+
+    @property
+    def entries(self) -> Entries:
+        """How the newest calls of roots began, while that is listened to."""
+        return self._entries
 
     def listeners(self) -> tuple[Any, ...]:
         """Those who have to hear of what the program does, after all watches."""
@@ -82,6 +86,7 @@ class Locator:
     def after_fork(self) -> None:
         """Look for nothing until a plan comes, and wait for no thread of the parent's."""
         self._replayer.after_fork()
+        self._entries.forget()
         self.arm("module")
 
     def give_up(self) -> None:

@@ -223,18 +223,29 @@ class Replayer:
         return stopped
 
     def _prepare(self, stack: ExitStack, run: _Run, written: Written) -> None:
-        """Our own hooks aside, everything to be put back, and the call as it began."""
-        stack.enter_context(quiet.on_this_thread())
-        stack.enter_context(self._hooks_aside())
-        # A checkpoint counts what the program's own run saves for backward.
-        saved = sys.modules["torch.autograd.graph"].saved_tensors_hooks
-        stack.enter_context(saved(lambda tensor: tensor, lambda tensor: tensor))
-        stack.enter_context(restored([*run.module.modules()], run.arguments, written))
-        if "torch._dynamo" in sys.modules:
-            stack.enter_context(sys.modules["torch"].compiler.set_stance("force_eager"))
-        if run.entry is not None:
-            for undo in run.entry.undo:
-                undo()
+        prepared(stack, self._hooks_aside, run.module, run.arguments, run.entry, written)
+
+
+def prepared(
+    stack: ExitStack,
+    hooks_aside: Callable[[], AbstractContextManager[None]],
+    module: Module,
+    arguments: object,
+    entry: Entry | None,
+    written: Written,
+) -> None:
+    """Our own hooks aside, everything to be put back, and the call as it began."""
+    stack.enter_context(quiet.on_this_thread())
+    stack.enter_context(hooks_aside())
+    # A checkpoint counts what the program's own run saves for backward.
+    saved = sys.modules["torch.autograd.graph"].saved_tensors_hooks
+    stack.enter_context(saved(lambda tensor: tensor, lambda tensor: tensor))
+    stack.enter_context(restored([*module.modules()], arguments, written))
+    if "torch._dynamo" in sys.modules:
+        stack.enter_context(sys.modules["torch"].compiler.set_stance("force_eager"))
+    if entry is not None:
+        for undo in entry.undo:
+            undo()
 
 
 def replayed(act: Callable[[], Any]) -> Any:

@@ -33,7 +33,7 @@ def lines_at(frame: FrameType | None) -> tuple[Line, ...]:
     lines: list[Line] = []
     for outer in outwards(frame):
         code = outer.f_code
-        if lines and _is_border(outer):
+        if lines and is_border(outer):
             break
         if not is_internal(outer):
             lines.append(Line(code.co_filename, outer.f_lineno, code.co_name))
@@ -47,7 +47,7 @@ def replayed_frames(frame: FrameType) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for outer in outwards(frame):
         code = outer.f_code
-        if _is_border(outer):
+        if is_border(outer):
             return tuple(found)
         if not is_internal(outer):
             found.append((debugger.client_path(outer), code.co_name))
@@ -119,7 +119,7 @@ class CallSite:
 
 def _outside(frame: FrameType | None) -> FrameType | None:
     for outer in outwards(frame):
-        if _is_border(outer):
+        if is_border(outer):
             return None
         if not is_internal(outer):
             return outer
@@ -136,11 +136,14 @@ def _is_direct(frame: FrameType | None) -> bool:
     return True
 
 
-def _is_border(frame: FrameType) -> bool:
+def is_border(frame: FrameType) -> bool:
     """Whether what is further out did not call what is further in: a replay, autograd's engine."""
+    return is_replay(frame) or (frame.f_code.co_name == _ENGINE and is_internal(frame))
+
+
+def is_replay(frame: FrameType) -> bool:
+    """Whether what is further in is run again, see `replay`."""
     code = frame.f_code
-    if code.co_name == _ENGINE:
-        return is_internal(frame)
     return code.co_name == _BORDER and code.co_filename.startswith(AGENT_FOLDER)
 
 
@@ -150,7 +153,7 @@ def is_recomputed(frame: FrameType | None) -> bool:
     if checkpoint is None:
         return False
     for outer in outwards(frame):
-        if _is_border(outer):
+        if is_border(outer):
             return False
         if outer.f_code.co_filename == checkpoint.__file__:
             return True
@@ -160,7 +163,7 @@ def is_recomputed(frame: FrameType | None) -> bool:
 def is_called_by_python(frame: FrameType | None) -> bool:
     """Whether a line of the program's calls `frame`, rather than autograd's engine."""
     for outer in outwards(frame):
-        if _is_border(outer):
+        if is_border(outer):
             return False
         if not is_internal(outer):
             return True

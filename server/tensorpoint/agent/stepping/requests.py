@@ -1,0 +1,66 @@
+"""What the adapter asks of layer stepping; evaluated on the suspended thread, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from .. import suspension
+from ..modules import Names
+from .scopes import completions
+from .stack import Layer
+from .stepper import StepError, Stepper
+
+Answer = dict[str, Any]
+
+
+class Requests:
+    """Answers them."""
+
+    def __init__(self, stepper: Stepper, names: Names) -> None:
+        self._stepper = stepper
+        self._names = names
+        self._known: dict[str, Callable[[Answer], Answer]] = {
+            "stack": self._stack,
+            "step": self._step,
+            "back": self._back,
+            "targets": self._targets,
+            "completions": self._completions,
+        }
+
+    def answer(self, request: str) -> str:
+        """The answer to one, or the reason why there is none."""
+        asked = json.loads(request)
+        try:
+            return json.dumps(self._known[asked.pop("ask")](asked))
+        except StepError as error:
+            return json.dumps({"error": str(error)})
+
+    def layer(self, number: int) -> Layer:
+        """A layer of this thread, innermost first."""
+        return self._stepper.view().layers[number]
+
+    def _stack(self, asked: Answer) -> Answer:
+        """The layers that run here; none where no module does."""
+        view = self._stepper.view()
+        return {"stack": asdict(view.stack()) if view.layers else None}
+
+    def _step(self, asked: Answer) -> Answer:
+        """Take a step: the program goes on."""
+        self._stepper.step(asked["how"], asked.get("target"))
+        suspension.resume()
+        return {}
+
+    def _back(self, asked: Answer) -> Answer:
+        """Go back by a layer, or to the first: the program goes on."""
+        self._stepper.back(first=asked["first"])
+        suspension.resume()
+        return {}
+
+    def _targets(self, asked: Answer) -> Answer:
+        return {"targets": self._stepper.targets(asked["frame"])}
+
+    def _completions(self, asked: Answer) -> Answer:
+        return {"names": completions(self.layer(asked["frame"]), asked["text"])}

@@ -1,0 +1,476 @@
+"""The virtual layer thread: a stack of layers with a thread id of its own, for any DAP client.
+
+Beside a Python thread that is suspended inside of modules stands "layers of LlamaForCausalLM". Its
+frames are the layers that run, innermost first; next, step in, step out and continue on it go by
+layers. A stop of a layer step carries its id, all other stops that of the Python thread: an editor
+shows the thread that a stop names. Threads, frames and scopes are numbered here, far above
+debugpy's numbers, until the program goes on; every request that carries such a number is answered
+here. What is shown is evaluated on the suspended thread, in the frame on top of its real stack, so
+that debugpy expands it as any value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..wire.codec import convert
+from ..wire.layer_stack import LayerFrame, LayerStack
+from .injection import AgentError, evaluate, evaluated
+from .peer import Message, Peer
+
+_FIRST_THREAD = 900_000_000
+_FIRST_FRAME = 1_700_000_000
+_FIRST_SCOPE = 1_800_000_000
+_LAST_SCOPE = 1_899_999_999
+_SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
+_VIEW = "__import__('sys').modules['_tensorpoint.agent.stepping.scopes']"
+_SCOPES = ("Inputs", "Outputs", "Parameters", "Gradients", "Statistics", "Buffers")
+#: Statistics read the tensors, which on CUDA waits for the device.
+_EXPENSIVE = frozenset({"Statistics"})
+_BACK = frozenset({"back", "first"})
+_STEPS = {"next": "over", "stepIn": "in", "stepOut": "out"}
+#: What debugpy adds to the items of a dictionary.
+_NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """A layer thread that is shown."""
+
+    id: int
+    stack: LayerStack
+
+    @property
+    def thread(self) -> int:
+        """The Python thread."""
+        return self.stack.thread
+
+    @property
+    def name(self) -> str:
+        return f"layers of {self.stack.root}"
+
+    @property
+    def stops_where(self) -> str:
+        """The innermost layer in words."""
+        return f"at {_name(self.stack.frames[0])}"
+
+
+class LayerThreads:
+    """The layer threads of one session."""
+
+    def __init__(
+        self,
+        client: Peer,
+        debugpy: Callable[[], Peer],
+        on_resume: Callable[[], None],
+        present: Callable[[Message], None],
+    ) -> None:
+        self._client = client
+        self._peer = debugpy
+        self._on_resume = on_resume
+        #: Gives what debugpy has answered of variables the form that the client gets.
+        self._present = present
+        self._ids = itertools.count(_FIRST_THREAD)
+        self._known: dict[tuple[int, str, int], int] = {}
+        self._numbers = itertools.count()
+        #: The Python thread that the program stopped on; None while it runs.
+        self._stopped: int | None = None
+        #: The layer thread that is in front: the stop was a layer step, or the user switched to it.
+        self._front: _Layers | None = None
+        self._shown: dict[int, _Layers] = {}
+        self._frames: dict[int, tuple[_Layers, int]] = {}
+        self._scopes: dict[int, tuple[_Layers, int, str]] = {}
+        self._tops: dict[int, int] = {}
+        #: Events `continued` of debugpy's that the client knows of already. One comes some time
+        #: after each `continue`, at times when the program has stopped again.
+        self._expected = 0
+        self._offers_back = False
+        #: How requests are answered; those that let the program go on answer themselves, before it
+        #: can stop again.
+        self._answers: dict[str, Callable[[Message, Message], Awaitable[Message | None]]] = {
+            "stackTrace": self._stack_trace,
+            "scopes": self._list_scopes,
+            "variables": self._variables,
+            "evaluate": self._evaluate,
+            "completions": self._completions,
+            "setVariable": self._set_variable,
+            "setExpression": self._set_expression,
+            "stepInTargets": self._step_in_targets,
+            "exceptionInfo": self._of_thread,
+            "pause": self._pause,
+            "continue": self._continue,
+            "stepBack": self._step_back,
+            "reverseContinue": self._step_back,
+            **dict.fromkeys(_STEPS, self._step),
+        }
+
+    # Stops ----------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """The program runs again: frame ids and references are dead."""
+        self._stopped = self._front = None
+        for numbers in (self._shown, self._frames, self._scopes, self._tops):
+            numbers.clear()
+
+    def take(self, body: Message) -> None:
+        """Let a `stopped` event be the layer thread's if it is a layer step's."""
+        self._stopped = int(body.get("threadId", 0))
+        given = body.pop("layerStack", None)
+        if given is None:
+            return
+        layers = self._show(convert({**given, "thread": self._stopped}, LayerStack))
+        self._front = layers
+        if layers.stack.top:
+            self._tops[layers.thread] = layers.stack.top
+        self._tell_of_back(layers.stack)
+        body["threadId"] = layers.id
+        body["layer"] = _announced(layers.stack)
+
+    def _tell_of_back(self, stack: LayerStack) -> None:
+        """Let the client offer a step back where there is one."""
+        offered = stack.back is None
+        if offered != self._offers_back:
+            self._offers_back = offered
+            self._client.event("capabilities", {"capabilities": {"supportsStepBack": offered}})
+
+    def swallow_continued(self) -> bool:
+        """Whether a `continued` event is none to the client: we let the program go on."""
+        expected, self._expected = self._expected, max(self._expected - 1, 0)
+        return expected > 0
+
+    async def add_threads(self, body: Message) -> None:
+        """Add the layer thread to the answer of `threads`, if there is one."""
+        layers = await self._find()
+        if layers is not None:
+            body["threads"] = [*(body.get("threads") or []), {"id": layers.id, "name": layers.name}]
+
+    async def _find(self) -> _Layers | None:
+        """The layer thread of the thread that the program stopped on."""
+        if self._stopped is None:
+            return None
+        found = next((item for item in self._shown.values() if item.thread == self._stopped), None)
+        if found is not None:
+            return found
+        thread = self._stopped
+        answer = await self._ask(thread, ask="stack")
+        if not answer["stack"] or self._stopped != thread:
+            return None
+        return self._show(convert({**answer["stack"], "thread": thread}, LayerStack))
+
+    def _show(self, stack: LayerStack) -> _Layers:
+        key = (stack.thread, stack.root, stack.root_id)
+        if key not in self._known:
+            self._known[key] = next(self._ids)
+        layers = _Layers(self._known[key], stack)
+        self._shown[layers.id] = layers
+        return layers
+
+    # Requests -------------------------------------------------------------------------------------
+
+    def concerns(self, message: Message) -> bool:
+        """Whether a request carries one of our ids."""
+        arguments: Message = message["arguments"]
+        return (
+            _number(arguments, "threadId") >= _FIRST_THREAD
+            or _FIRST_FRAME <= _number(arguments, "frameId") <= _LAST_SCOPE
+            or _FIRST_SCOPE <= _number(arguments, "variablesReference") <= _LAST_SCOPE
+        )
+
+    async def serve(self, message: Message) -> None:
+        """Answer a request that `concerns` us. Raises AgentError with the reason where it can't."""
+        answer = self._answers.get(message["command"])
+        if answer is None:
+            raise AgentError("there is no such thing in a layer thread")
+        body = await answer(message, message["arguments"])
+        if body is not None:
+            self._present(body)
+            self._client.respond(message, body)
+
+    async def take_step(self, message: Message, how: str) -> None:
+        """A step by the console or a button, from wherever the program stands; says what it does.
+
+        `layer` goes over to layers where the program stands, or at the next one that is called;
+        `line` goes back to lines.
+        """
+
+        def say(text: str) -> None:
+            self._client.respond(message, {"result": text, "variablesReference": 0})
+
+        thread = self._stopped
+        if thread is None:
+            raise AgentError("the program is running: a step needs a stop")
+        if how == "line":
+            say("stepping by lines" if self._front else "stepping by lines already")
+            self._to_lines()
+            return
+        layers = await self._find() if how == "layer" else None
+        if layers is not None:
+            say(f"stepping by layers, {layers.stops_where}")
+            self._switch_to(layers)
+            return
+        words = "the forward is run again up to there" if how in _BACK else "stepping by layers"
+
+        def goes_on() -> None:
+            say(words)
+            # To the client this is no answer to a step, so it hears that the program goes on.
+            self._client.event("continued", {"threadId": thread, "allThreadsContinued": True})
+
+        if how in _BACK:
+            await self._go(thread, goes_on, ask="back", first=how == "first")
+        else:
+            await self._go(thread, goes_on, ask="step", how="in" if how == "layer" else how)
+
+    def _to_lines(self) -> None:
+        if self._front is None:
+            return
+        self._client.event("continued", {"threadId": self._front.id, "allThreadsContinued": True})
+        self._front = None
+        self._announce(self._stopped or 0, "Stepping by lines")
+
+    def _switch_to(self, layers: _Layers) -> None:
+        # Some clients let a second thread that stops go on at once; to them the first has gone on.
+        self._client.event("continued", {"threadId": layers.thread, "allThreadsContinued": True})
+        self._front = layers
+        self._tell_of_back(layers.stack)
+        self._announce(
+            layers.id, f"Stepping by layers, {layers.stops_where}", _announced(layers.stack)
+        )
+
+    def _announce(self, thread: int, description: str, layer: Message | None = None) -> None:
+        body: Message = {
+            "reason": "step",
+            "threadId": thread,
+            "allThreadsStopped": True,
+            "description": description,
+        }
+        self._client.event("stopped", body if layer is None else {**body, "layer": layer})
+
+    async def _step(self, message: Message, arguments: Message) -> None:
+        await self._go(
+            self._thread(arguments).thread,
+            lambda: self._client.respond(message),
+            ask="step",
+            how=_STEPS[message["command"]],
+            target=arguments.get("targetId"),
+        )
+
+    async def _step_back(self, message: Message, arguments: Message) -> None:
+        await self._go(
+            self._thread(arguments).thread,
+            lambda: self._client.respond(message),
+            ask="back",
+            first=message["command"] == "reverseContinue",
+        )
+
+    async def _go(self, thread: int, goes_on: Callable[[], None], **request: Any) -> None:
+        """Let the agent take a step, with which the program goes on.
+
+        `goes_on` tells the client. It runs as the answer is read: a later message may be the stop
+        already. Raises AgentError where the agent refuses.
+        """
+        done = asyncio.get_running_loop().create_future()
+
+        def answered(response: Message) -> None:
+            try:
+                evaluated(response, in_frame=True)
+            except AgentError as error:
+                done.set_exception(error)
+                return
+            self._expected += 1
+            self.clear()
+            self._on_resume()
+            goes_on()
+            done.set_result(None)
+
+        arguments = {
+            "expression": f"{_SESSION}.steps({json.dumps(request)!r})",
+            "frameId": await self._top(thread),
+            "context": "clipboard",
+        }
+        request = {"type": "request", "command": "evaluate", "arguments": arguments}
+        self._peer().forward(request, answered)
+        await done
+
+    async def _continue(self, message: Message, arguments: Message) -> None:
+        thread = self._thread(arguments).thread
+        self._client.respond(message, {"allThreadsContinued": True})
+        self._expected += 1
+        self.clear()
+        self._on_resume()
+        await self._request("continue", threadId=thread)
+
+    async def _pause(self, message: Message, arguments: Message) -> Message:
+        self._thread(arguments)
+        return {}  # there is a layer thread only while the program is paused
+
+    async def _of_thread(self, message: Message, arguments: Message) -> Message:
+        """What is as good for the Python thread."""
+        thread = self._thread(arguments).thread
+        return await self._request(message["command"], **{**arguments, "threadId": thread})
+
+    async def _stack_trace(self, message: Message, arguments: Message) -> Message:
+        layers = self._thread(arguments)
+        start, levels = _number(arguments, "startFrame"), _number(arguments, "levels")
+        frames = layers.stack.frames
+        end = start + levels if levels else len(frames)
+        return {
+            "stackFrames": [
+                self._frame(layers, number) for number in range(start, min(end, len(frames)))
+            ],
+            "totalFrames": len(frames),
+        }
+
+    def _frame(self, layers: _Layers, number: int) -> Message:
+        frame = layers.stack.frames[number]
+        known = (item for item, value in self._frames.items() if value == (layers, number))
+        identity = next(known, None) or _FIRST_FRAME + next(self._numbers)
+        self._frames[identity] = (layers, number)
+        name = _name(frame, layers.stack.replayed)
+        body: Message = {"id": identity, "name": name, "line": frame.line or 0, "column": 1}
+        if frame.file is None:
+            return {**body, "column": 0, "presentationHint": "label"}
+        body["source"] = {"name": os.path.basename(frame.file), "path": frame.file}
+        return {**body, "presentationHint": "subtle"} if frame.library else body
+
+    async def _list_scopes(self, message: Message, arguments: Message) -> Message:
+        layers, number = self._layer(arguments)
+        scopes: list[Message] = []
+        for name in _SCOPES:
+            reference = _FIRST_SCOPE + next(self._numbers)
+            self._scopes[reference] = (layers, number, name)
+            scopes.append(
+                {
+                    "name": name,
+                    "variablesReference": reference,
+                    "expensive": name in _EXPENSIVE,
+                }
+            )
+        return {"scopes": scopes}
+
+    async def _variables(self, message: Message, arguments: Message) -> Message:
+        found = self._scopes.get(_number(arguments, "variablesReference"))
+        if found is None:
+            raise AgentError("the program has gone on since: these variables are no more")
+        layers, number, name = found
+        scope = f"{_VIEW}.scope({_SESSION}.layer({number}), {name!r})"
+        value = await self._value(layers, scope, context="watch")
+        children = int(value.get("variablesReference") or 0)
+        if not children:
+            return {"variables": []}
+        rows = await self._request("variables", variablesReference=children)
+        return {
+            "variables": [
+                {**row, "name": str(row["name"]).strip("'\""), "evaluateName": None}
+                for row in rows.get("variables", [])
+                if row.get("name") not in _NOT_ITEMS
+            ]
+        }
+
+    async def _evaluate(self, message: Message, arguments: Message) -> Message:
+        layers, number = self._layer(arguments)
+        context = str(arguments.get("context") or "repl")
+        return await self._value(
+            layers, _evaluation(number, str(arguments.get("expression", ""))), context=context
+        )
+
+    async def _set_expression(self, message: Message, arguments: Message) -> Message:
+        layers, number = self._layer(arguments)
+        name = str(arguments.get("expression", ""))
+        assignment = _evaluation(number, f"{name} = {arguments.get('value', '')}")
+        await self._value(layers, assignment, context="watch")
+        value = await self._value(layers, _evaluation(number, name), context="watch")
+        return {"value": value.get("result", ""), **value}
+
+    async def _set_variable(self, message: Message, arguments: Message) -> Message:
+        raise AgentError(
+            "what a layer was given or has returned can't be replaced; change a tensor in place in "
+            "the debug console, such as inputs[0].zero_(), or assign to an attribute of self"
+        )
+
+    async def _completions(self, message: Message, arguments: Message) -> Message:
+        layers, number = self._layer(arguments)
+        line = str(arguments.get("text", ""))
+        text = line[: max(_number(arguments, "column") - 1, 0)]
+        answer = await self._ask(layers.thread, ask="completions", frame=number, text=text)
+        return {"targets": [{"label": name} for name in answer["names"]]}
+
+    async def _step_in_targets(self, message: Message, arguments: Message) -> Message:
+        layers, number = self._layer(arguments)
+        answer = await self._ask(layers.thread, ask="targets", frame=number)
+        return {
+            "targets": [
+                {"id": position, "label": label} for position, label in enumerate(answer["targets"])
+            ]
+        }
+
+    # The program ----------------------------------------------------------------------------------
+
+    def _thread(self, arguments: Message) -> _Layers:
+        layers = self._shown.get(_number(arguments, "threadId"))
+        if layers is None:
+            raise AgentError("the program has gone on since: there is no such layer thread now")
+        return layers
+
+    def _layer(self, arguments: Message) -> tuple[_Layers, int]:
+        found = self._frames.get(_number(arguments, "frameId"))
+        if found is None:
+            raise AgentError("the program has gone on since: this frame is no more")
+        return found
+
+    async def _ask(self, thread: int, **request: Any) -> Message:
+        """What the agent answers on a suspended thread. Raises AgentError."""
+        expression = f"{_SESSION}.steps({json.dumps(request)!r})"
+        return await evaluate(self._peer(), expression, await self._top(thread))
+
+    async def _value(self, layers: _Layers, expression: str, context: str) -> Message:
+        return await self._request(
+            "evaluate",
+            expression=expression,
+            frameId=await self._top(layers.thread),
+            context=context,
+        )
+
+    async def _top(self, thread: int) -> int:
+        """The frame on top of a suspended thread's real stack, in which we evaluate."""
+        if thread not in self._tops:
+            body = await self._request("stackTrace", threadId=thread, startFrame=0, levels=1)
+            frames: list[Message] = body.get("stackFrames") or []
+            if not frames:
+                raise AgentError("this thread has no frame to evaluate in")
+            self._tops[thread] = int(frames[0]["id"])
+        return self._tops[thread]
+
+    async def _request(self, command: str, **arguments: Any) -> Message:
+        response = await self._peer().request(command, arguments)
+        if not response.get("success"):
+            raise AgentError(str(response.get("message") or f"{command} failed"))
+        return response.get("body") or {}
+
+
+def _evaluation(number: int, expression: str) -> str:
+    return f"{_VIEW}.evaluate({_SESSION}.layer({number}), {expression!r})"
+
+
+def _name(frame: LayerFrame, replayed: bool = False) -> str:
+    notes = [frame.phase] if frame.phase != "forward" else []
+    notes += [frame.note] if frame.note else []
+    notes += ["replayed"] if replayed else []
+    name = f"{frame.path or '(root)'} ({frame.type})"
+    return f"{name} [{', '.join(notes)}]" if notes else name
+
+
+def _announced(stack: LayerStack) -> Message:
+    """What our own views are told of a stop at a layer."""
+    frame = stack.frames[0]
+    return {"module": frame.path, "module_type": frame.type, "phase": frame.phase}
+
+
+def _number(arguments: Message, key: str) -> int:
+    value: Any = arguments.get(key)
+    return value if isinstance(value, int) else 0
