@@ -353,7 +353,9 @@ class Agent:
         locating = self._locator.listeners() if looking else ()
         stepper = (self._stepper,) if self._stepper.is_on else ()
         if not locating and (stepper or self._layers.hears_entries):
-            locating = (self._locator.entries,)  # a step back runs a call again from its beginning
+            locating = (
+                self._locator.entries_alone()
+            )  # a step back runs a call again from its beginning
         if not locating:
             self._locator.entries.forget()
         if looking and any("backward" in watch.options for watch in listeners):

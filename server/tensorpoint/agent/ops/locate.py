@@ -79,6 +79,10 @@ class Locator:
         """Those who have to hear of what the program does, after all watches."""
         return (self._entries, self._precise) if self._can_look() else ()
 
+    def entries_alone(self) -> tuple[Any, ...]:
+        """The same where nothing is looked for, but a forward may be asked to be run again."""
+        return (self._entries,) if self._can_look() else ()
+
     def _can_look(self) -> bool:
         # A torch without modes in Python has nothing that operations could be seen with.
         return self._is_on and "torch.utils._python_dispatch" in sys.modules
