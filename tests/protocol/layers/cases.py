@@ -74,6 +74,11 @@ class Saved(nn.Module):
         return self.last(checkpoint(self.block, x, use_reentrant=self.reentrant))
 
 
+def saved(reentrant):
+    model = Saved(reentrant)  # alive in backward, as a program's is
+    model(x().requires_grad_()).sum().backward()
+
+
 class Attends(nn.Module):
     def __init__(self):
         super().__init__()
@@ -157,8 +162,8 @@ CASES = {
     "direct": lambda: Direct()(x()),
     "attention": lambda: Attends().eval()(x(1, 3, 4)),
     "fast": lambda: torch.no_grad()(Attends().eval())(x(1, 3, 4)),
-    "checkpoint": lambda: Saved(False)(x().requires_grad_()).sum().backward(),
-    "reentrant": lambda: Saved(True)(x().requires_grad_()).sum().backward(),
+    "checkpoint": lambda: saved(reentrant=False),
+    "reentrant": lambda: saved(reentrant=True),
     "thread": lambda: in_a_thread(Two(nn.ReLU())),
     "functional": functional,
     "vmap": mapped,
