@@ -9,3 +9,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # A developer's own setting would make every process under test write logs.
 os.environ.pop("TENSORPOINT_LOG_DIR", None)
+
+# Programs under test are started afresh; those that are not say so, with a host of their own.
+os.environ["TENSORPOINT_RESIDENT"] = "0"

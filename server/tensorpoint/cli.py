@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _doctor(options)
     if options.command == "demo":
         return _demo(options)
+    if options.command == "host":
+        return _host(options)
     _parser().print_help()
     return 0
 
@@ -84,6 +86,24 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="train a small GPT-2 with a planted NaN and find it")
     _add_python(demo)
     _add_log_dir(demo)
+
+    host = commands.add_parser(
+        "host",
+        help="the resident process, from which programs start in a moment",
+        description="The resident process has torch imported already; programs are forked from it.",
+        epilog="status: what runs. start: have it ready for the interpreter, and wait for that. "
+        "restart: with fresh imports. stop: end it, and what it runs. logs: what it has written. "
+        "python: print the path of an executable to use in place of the interpreter, "
+        "in a debug configuration or for torchrun (PYTHON_EXEC).",
+    )
+    host.add_argument(
+        "action",
+        choices=("status", "start", "restart", "stop", "logs", "python", "serve"),
+        nargs="?",
+        default="status",
+    )
+    host.add_argument("--json", action="store_true", help="status as one JSON object")
+    _add_python(host)
 
     doctor = commands.add_parser("doctor", help="say what works here and what does not")
     doctor.add_argument("--json", action="store_true", help="as one JSON object")
@@ -310,6 +330,12 @@ def _dap(options: argparse.Namespace) -> int:
     from tensorpoint.dap.server import serve
 
     return serve(options.listen, options.allow_remote, options.log_dir)
+
+
+def _host(options: argparse.Namespace) -> int:
+    from tensorpoint.resident.commands import host
+
+    return host(options.action, python=options.python, as_json=options.json)
 
 
 def _demo(options: argparse.Namespace) -> int:
