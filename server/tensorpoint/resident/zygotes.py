@@ -22,7 +22,7 @@ from .messages import Answer, Environment, ZygoteStatus
 from .places import learned_file, log_folder
 
 _log = logging.getLogger(__name__)
-_MAIN = Path(__file__).parent / "forking" / "zygote_main.py"
+_MAIN = Path(__file__).parent / "forking" / "tensorpoint_zygote.py"
 _DEBUGGER = str(Path(debugpy.__file__).parent)
 #: What every program of PyTorch's world imports; what isn't installed is passed over.
 PRELOAD = ("torch", "transformers")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-#: Our modules that are below the program's first frame.
-_BELOW = ("zygote_main.py", "zygote.py", "child.py", "program.py", "debugger.py")
+#: The one file of ours below the program's first frame that isn't loaded as a frozen module.
+_BELOW = "tensorpoint_zygote.py"
 _MODULES = ("debugpy", "debugpy.server.cli", "debugpy.server.api", "pydevd")
 
 
@@ -30,9 +30,8 @@ class Debugger:
         sys.modules.update(self.modules)
         for scope, changes in zip((sys, builtins), self.changes):
             scope.__dict__.update(changes)
-        # Our frames below the program's are the debugger's own: not stepped into nor listed.
         files: Any = sys.modules["_pydevd_bundle.pydevd_dont_trace_files"]
-        files.DONT_TRACE.update(dict.fromkeys(_BELOW, files.PYDEV_FILE))
+        files.DONT_TRACE[_BELOW] = files.PYDEV_FILE
         if not os.environ.get("DEBUGPY_LOG_DIR"):
             # A report on the environment for a log that nobody keeps: 75 ms, twice.
             log: Any = sys.modules["debugpy.common.log"]

@@ -207,11 +207,16 @@ def _print_exception(error: BaseException) -> None:
         sys.__excepthook__(kind, error, trace)
 
 
-_FOLDER = os.path.dirname(__file__)
+#: How our code is called: see `tensorpoint_zygote`.
+_OURS = f"<frozen {__package__}."
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) or os.path.basename(file) == "tensorpoint_zygote.py"
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _FOLDER:
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
 

@@ -334,15 +334,29 @@ def _sources(debugger: Debugger | None) -> list[tuple[str, int, int]]:
 
 def _signal(pid: int, number: int) -> None:
     try:
-        os.kill(pid, number)
-    except (ProcessLookupError, ValueError):
-        pass
+        os.kill(pid, _effective(pid, number))
+    except (OSError, ValueError):
+        pass  # it has ended, or there is no such signal
+
+
+def _effective(pid: int, number: int) -> int:
+    """The signal that does to a child what `number` would do to a job of a shell's.
+
+    The kernel ignores the stop signals of terminals where nobody could continue the process: its
+    parent, we, is in another session.
+    """
+    if number not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        return number
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
+        masks = [line.split()[1] for line in stream if line.startswith(("SigIgn:", "SigCgt:"))]
+    handled = any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+    return number if handled else signal.SIGSTOP
 
 
 def _signal_group(pid: int, number: int) -> None:
     try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        _signal(pid, number)  # it has not made its group yet
+        os.killpg(pid, _effective(pid, number))
     except PermissionError:
         pass
+    except (OSError, ValueError):
+        _signal(pid, number)  # it has not made its group yet
