@@ -166,6 +166,11 @@ def _run_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not watch the processes that the program starts",
     )
+    parser.add_argument(
+        "--no-resident",
+        action="store_true",
+        help="start a fresh interpreter even if a resident process runs (see tensorpoint host)",
+    )
     _add_log_dir(parser)
     return parser
 
@@ -260,6 +265,7 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
         precision=given.precision,
         step=given.step,
         subprocess=not given.no_subprocess,
+        resident=not given.no_resident,
         stdout_is_ours=given.json,
     )
     return options, given.json

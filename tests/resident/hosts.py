@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ class Host:
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `python ARGV...` from a zygote to its end."""
-        return run(self.command(*argv), self.environment, **options)
+        answer = self.acquire(**options.get("env", {}))
+        return run(self.command(*argv, answer=answer), self.environment, **options)
 
     def plain(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """The same by the interpreter itself."""
@@ -96,5 +98,11 @@ def start(host: Host) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "tensorpoint", "host", "serve"],
         env={**host.environment, "PYTHONPATH": str(SERVER)},
     )
-    host.client.start()
-    return process
+    end = time.monotonic() + 30
+    while True:
+        try:
+            host.client.status()
+            return process
+        except NoHost:
+            assert time.monotonic() < end and process.poll() is None, host.log()
+            time.sleep(0.02)

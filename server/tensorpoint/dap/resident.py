@@ -18,6 +18,13 @@ from ..resident.messages import Answer, Environment
 from ..resident.places import RESIDENT_VARIABLE
 
 _log = logging.getLogger(__name__)
+#: Our own processes: debugpy's adapter, its launcher.
+_TOOLS = Environment(
+    (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ())),
+    dict(os.environ),
+    ("tensorpoint.dap.preloaded",),
+    tools=True,
+)
 #: The key in launch arguments that switches the resident process on or off.
 RESIDENT = "resident"
 
@@ -33,6 +40,28 @@ def take_resident(arguments: dict[str, Any]) -> bool:
     if os.environ.get(RESIDENT_VARIABLE) == "0" or arguments.get("sudo"):
         return False
     return given is not False and (given is True or not resident.supported())
+
+
+def tool_command() -> list[str] | None:
+    """What starts a process of ours in the place of `sys.executable`; None if nothing is ready."""
+    answer = _acquire_tools()
+    return None if answer is None else resident.stub_command([sys.executable], answer)
+
+
+def tool_executable() -> str | None:
+    """The same as a file."""
+    answer = _acquire_tools()
+    return None if answer is None else answer.executable
+
+
+def _acquire_tools() -> Answer | None:
+    if os.environ.get(RESIDENT_VARIABLE) == "0" or resident.supported():
+        return None
+    try:
+        answer = resident.Client().acquire(_TOOLS, os.environ.get(RESIDENT_VARIABLE) == "wait")
+    except resident.NoHost:
+        return None
+    return answer if answer.state == "ready" else None
 
 
 class Launch:
@@ -56,7 +85,8 @@ class Launch:
         why_not = resident.supported()
         if why_not:
             return f"there is no resident process here ({why_not}); this is an ordinary launch"
-        wait = os.environ.get(RESIDENT_VARIABLE) == "wait"
+        mode = os.environ.get(RESIDENT_VARIABLE)
+        wait = mode == "wait"
         try:
             client = resident.Client()
             if wait:
@@ -64,6 +94,8 @@ class Launch:
             answer = client.acquire(self.environment, wait)
         except resident.NoHost as error:
             _log.info("no host: %s", error)
+            if mode == "running":
+                return ""
             threading.Thread(target=self._start_host, daemon=True).start()
             answer = Answer("starting")
         if answer.state == "ready":
@@ -93,7 +125,11 @@ class Launch:
             _log.warning("no host could be started: %s", error)
 
     def _put_stub(self, answer: Answer) -> None:
-        self._arguments.setdefault("debugLauncherPython", self._python[0])
+        if "debugLauncherPython" not in self._arguments:
+            launcher = self._python[0]
+            if self._arguments.get("console") == "internalConsole":
+                launcher = tool_executable() or launcher
+            self._arguments["debugLauncherPython"] = launcher
         self._arguments[self._key] = resident.stub_command(self._python, answer)
         self.resident = True
 

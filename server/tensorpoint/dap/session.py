@@ -275,8 +275,10 @@ class Session(Relay):
 
     def _pass_on_process(self) -> None:
         if self._process_event is not None:
+            body: Message = self._process_event["body"]
             if self._pid is not None:
-                self._process_event["body"]["systemProcessId"] = self._pid
+                body["stubProcessId"] = body.get("systemProcessId")
+                body["systemProcessId"] = self._pid
             self._client.send(self._process_event)
             self._process_event = None
 

@@ -15,9 +15,9 @@ import msgspec
 
 from . import places
 from .messages import Answer, Ask, Environment, Status
+from .stubs import STUB
 
 _START_S = 20.0
-_STUB = Path(__file__).parent / "forking" / "stub.py"
 #: An answer without waiting comes within a few milliseconds: the host stats some thousand files.
 _ANSWER_S = 5.0
 _WAIT_S = 150.0
@@ -39,7 +39,7 @@ def supported() -> str:
 def stub_command(python: Sequence[str], answer: Answer) -> list[str]:
     """What to start in the place of `python`, which is an interpreter and its options."""
     interpreter, *options = python
-    return [interpreter, "-IS", str(_STUB), answer.socket, answer.token, *options]
+    return [interpreter, "-IS", STUB, answer.socket, answer.token, *options]
 
 
 class Client:

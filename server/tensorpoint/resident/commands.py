@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import stat
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +13,7 @@ from . import places
 from .client import Client, NoHost, supported
 from .host import serve
 from .messages import Environment, Status
-
-_STUB = Path(__file__).parent / "forking" / "stub.py"
+from .stubs import STUB, write_executable
 
 
 def host(action: str, *, python: str | None = None, as_json: bool = False) -> int:
@@ -85,14 +83,12 @@ def _make_executable(python: str) -> Path:
     """A file that can be named as the interpreter, in a debug configuration or for torchrun.
 
     It asks the host each time; where there is none it is the interpreter, and starts one for next
-    time. It is a shell script because the path of a script's interpreter must be short.
+    time.
     """
     python = os.path.abspath(python)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     name = python.strip("/").replace("/", "-")[-80:]
     path = cache / "tensorpoint" / "python" / name / os.path.basename(python)
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = shlex.join([python, "-IS", str(_STUB), "@", sys.executable])
-    path.write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    write_executable(path, [python, "-IS", STUB, "@", sys.executable])
     return path

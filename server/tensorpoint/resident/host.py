@@ -25,7 +25,7 @@ from .messages import Answer, Ask, Status
 from .zygotes import Resident
 
 _log = logging.getLogger(__name__)
-_LOOK_S = 10.0
+_LOOK_S = float(os.environ.get("TENSORPOINT_HOST_LOOK_S") or 10)
 #: Environments in which nothing has been run for so long give their memory back.
 IDLE_S = float(os.environ.get("TENSORPOINT_HOST_IDLE_S") or 3600)
 #: More than this many MiB in all zygotes, and those that were used longest ago go.

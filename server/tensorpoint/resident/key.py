@@ -26,11 +26,12 @@ class Key:
     early: tuple[tuple[str, str], ...]
     #: When the interpreter was installed.
     installed: int
+    tools: bool = False
 
     @property
     def name(self) -> str:
         """Short, for files and for people."""
-        text = json.dumps([self.python, self.flags, self.early, self.installed])
+        text = json.dumps([self.python, self.flags, self.early, self.installed, self.tools])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -49,4 +50,5 @@ def key_of(wanted: Environment) -> Key:
         command.flags,
         tuple(environment.read_early(wanted.variables).items()),
         os.stat(python).st_mtime_ns,
+        wanted.tools,
     )

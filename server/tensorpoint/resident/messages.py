@@ -14,6 +14,8 @@ class Environment:
     variables: dict[str, str]
     #: Modules to have imported besides the usual ones.
     preload: tuple[str, ...] = ()
+    #: For processes of ours: only `preload` is imported, without torch and the debugger.
+    tools: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Answer:
     state: Literal["ready", "starting", "unavailable", "done", "refused"]
     socket: str = ""
     token: str = ""
+    #: A file that can be started in the place of the interpreter, where only a path can be named.
+    executable: str = ""
     #: Why not, or what a user should know: packages have changed.
     note: str = ""
     status: Status | None = None

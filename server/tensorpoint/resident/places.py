@@ -10,7 +10,8 @@ from pathlib import Path
 
 #: Names another folder for the sockets: each has a host of its own.
 RUNTIME_VARIABLE = "TENSORPOINT_RUNTIME_DIR"
-#: "0" switches the resident process off, "wait" has a launch wait until it is ready.
+#: "0" switches the resident process off, "running" uses one only where it runs already, and "wait"
+#: has a launch wait until it is ready.
 RESIDENT_VARIABLE = "TENSORPOINT_RESIDENT"
 #: The kernel's limit for the path of a socket, less the longest name that we put there.
 _LONGEST = 107 - len("/zygote-0123456789ab-9999")

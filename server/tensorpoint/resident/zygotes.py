@@ -20,9 +20,11 @@ import debugpy
 from .key import Key
 from .messages import Answer, Environment, ZygoteStatus
 from .places import learned_file, log_folder
+from .stubs import STUB, write_executable
 
 _log = logging.getLogger(__name__)
 _MAIN = Path(__file__).parent / "forking" / "tensorpoint_zygote.py"
+_PACKAGE = str(Path(__file__).parents[1])
 _DEBUGGER = str(Path(debugpy.__file__).parent)
 #: What every program of PyTorch's world imports; what isn't installed is passed over.
 PRELOAD = ("torch", "transformers")
@@ -47,6 +49,7 @@ class Zygote:
     socket: str
     token: str
     preloaded: frozenset[str]
+    executable: str
     sources: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
     seconds: float | None = None
     failed: dict[str, str] = field(default_factory=dict[str, str])
@@ -108,13 +111,16 @@ class Resident:
         if self._zygote is None and wait and self._starting is not None:
             await asyncio.wait({self._starting})
         if self._zygote is not None:
-            return Answer("ready", self._zygote.socket, self._zygote.token, note)
+            zygote = self._zygote
+            return Answer("ready", zygote.socket, zygote.token, zygote.executable, note)
         if self._starting is None:
             return Answer("unavailable", note=self._failure)
         return Answer("starting", note=note)
 
     def learn(self, names: tuple[str, ...]) -> None:
         """Have what programs here import imported from now on."""
+        if self.key.tools:
+            return
         self.used = time.monotonic()
         new = [name for name in names if name not in self._learned]
         self._learned = dict.fromkeys([*self._learned, *new][-_MOST_LEARNED:])
@@ -204,7 +210,8 @@ class Resident:
 
     async def _spawn(self) -> Zygote:
         learned = () if self._unsafe else tuple(self._learned)
-        preload = tuple(dict.fromkeys((*PRELOAD, *self._wanted.preload, *learned)))
+        usual = () if self.key.tools else PRELOAD
+        preload = tuple(dict.fromkeys((*usual, *self._wanted.preload, *learned)))
         path = self._folder / f"zygote-{self.key.name}-{next(_numbers) % 10000}"
         path.unlink(missing_ok=True)
         # As in a debugger: only modules that aren't frozen can be stepped into.
@@ -225,11 +232,16 @@ class Resident:
             "socket": str(path),
             "flags": self.key.flags,
             "preload": preload,
-            "debugger": _DEBUGGER,
+            "debugger": "" if self.key.tools else _DEBUGGER,
+            "agent": _PACKAGE,
+            "whole_session": self.key.tools,
         }
         assert process.stdin is not None
         process.stdin.write(json.dumps(config).encode() + b"\n")
-        return Zygote(process, str(path), self._token, frozenset(preload))
+        executable = Path(f"{path}.sh")
+        stub = [self.key.python, "-IS", STUB, str(path), self._token]
+        write_executable(executable, [*stub, *self.key.flags])
+        return Zygote(process, str(path), self._token, frozenset(preload), str(executable))
 
     async def _hear_ready(self, zygote: Zygote) -> None:
         message = await _read(zygote)
@@ -267,7 +279,8 @@ class Resident:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         zygote.running.clear()
-        Path(zygote.socket).unlink(missing_ok=True)
+        for left in (zygote.socket, zygote.executable):
+            Path(left).unlink(missing_ok=True)
         self._retired.discard(zygote)
         if zygote is self._zygote:
             self._zygote = None

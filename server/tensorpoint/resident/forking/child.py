@@ -153,9 +153,6 @@ def _why_cold(command: Command | None, setting: Setting, given: dict[str, str]) 
         return "other options of the interpreter"
     if names := environment.differences(environment.read_early(given), setting.early):
         return f"other values of {', '.join(names)}, which are read early"
-    if command.kind == "file" and os.path.isdir(command.target):
-        if not program.is_debugger(command, setting.debugger):
-            return "a folder is run"
     folder = program.first_on_path(command, setting.debugger)
     if folder is not None and (shadowed := _shadowed(folder)):
         return f"{folder} has a module named {shadowed}"

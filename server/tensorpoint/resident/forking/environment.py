@@ -21,6 +21,7 @@ _LATE = frozenset(
     {
         *("PYTHONBREAKPOINT", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONINSPECT"),
         *("PYTHONSTARTUP", "PYTHON_COLORS", "PYTHON_HISTORY", "PYTHON_BASIC_REPL"),
+        "PYTHON_EXEC",  # torchrun's: what it starts its ranks with
     }
 )
 

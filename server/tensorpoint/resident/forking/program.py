@@ -47,6 +47,8 @@ def first_on_path(command: Command, debugger: Debugger | None = None) -> str | N
     if is_debugger(command, debugger):
         target = _debugged_file(command.args)
         return os.getcwd() if target is None else os.path.dirname(os.path.abspath(target))
+    if os.path.isdir(command.target):
+        return command.target
     return os.path.dirname(os.path.realpath(command.target))
 
 
@@ -122,6 +124,11 @@ def _new_main() -> ModuleType:
 
 def _run_file(command: Command) -> None:
     sys.argv[:] = [command.target, *command.args]
+    if os.path.isdir(command.target):
+        _new_main()
+        sys.path.insert(0, command.target)
+        _run_as_main("__main__", alter_argv=False)
+        return
     path = os.path.join(os.getcwd(), command.target)  # as Python, not normalised
     main = _new_main()
     if (folder := first_on_path(command)) is not None:
@@ -141,7 +148,8 @@ def _run_file(command: Command) -> None:
     if compiled:
         exec(loader.get_code("__main__"), main.__dict__)  # type: ignore[arg-type]
         return
-    if b"\0" in source:  # which Python's tokenizer of files treats otherwise than `compile`
+    # An archive, or what Python's tokenizer of files treats otherwise than `compile`.
+    if b"\0" in source or source.startswith(b"PK\3\4"):
         os.execv(sys.executable, sys.orig_argv)
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
@@ -151,9 +159,13 @@ def _run_module(command: Command) -> None:
     _new_main()
     if (folder := first_on_path(command)) is not None:
         sys.path.insert(0, folder)
+    _run_as_main(command.target)
+
+
+def _run_as_main(name: str, alter_argv: bool = True) -> None:
     if sys.version_info >= (3, 11) and "frozen_modules" not in sys._xoptions:
         _freeze(runpy)
-    runpy._run_module_as_main(command.target)  # type: ignore[attr-defined]
+    runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]
 
 
 def _freeze(module: ModuleType) -> None:

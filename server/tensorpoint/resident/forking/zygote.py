@@ -63,6 +63,8 @@ class Zygote:
         self._path: str = config["socket"]
         self._in, self._out = host_in, host_out
         self._flags = tuple(config["flags"])
+        #: Whose death ends all of a session: our adapter's, whose program is in another group.
+        self._whole_session = bool(config.get("whole_session"))
         self._early = environment.read_early(os.environ)
         self._selector = selectors.DefaultSelector()
         self._stubs: dict[int, _Stub] = {}
@@ -71,13 +73,13 @@ class Zygote:
         self._listener: socket.socket | None = None
         self._retired = False
 
-    def prepare(self, modules: Iterable[str], debugger: str) -> None:
+    def prepare(self, modules: Iterable[str], debugger: str, agent: str) -> None:
         """Import all that the children shall find, and listen."""
         began = time.monotonic()
         failed = {name: why for name in modules if (why := _import(name))}
         loaded = set(sys.modules)
         if debugger:
-            self._debugger = import_debugger(debugger)
+            self._debugger = import_debugger(debugger, agent)
             loaded.update(self._debugger.modules)
         gc.collect()
         gc.freeze()
@@ -169,6 +171,8 @@ class Zygote:
         assert stub.pid is not None
         if not data:
             # Killed, as the program would have been in its place.
+            if self._whole_session:
+                _kill_session(stub.pid)
             _signal_group(stub.pid, signal.SIGKILL)
             self._drop(stub)
             return
@@ -271,7 +275,7 @@ def main() -> None:
         line += data
     config = json.loads(line)
     zygote = Zygote(config, host_in, host_out)
-    zygote.prepare(config["preload"], config.get("debugger", ""))
+    zygote.prepare(config["preload"], config["debugger"], config["agent"])
     born = zygote.serve()
     if born is None:
         os._exit(0)
@@ -330,6 +334,18 @@ def _sources(debugger: Debugger | None) -> list[tuple[str, int, int]]:
 
 
 # -- processes
+
+
+def _kill_session(leader: int) -> None:
+    """Kill all processes that have not left the session of a child."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.getsid(int(name)) == leader:
+                os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended, or belongs to another user
 
 
 def _signal(pid: int, number: int) -> None:
