@@ -25,7 +25,9 @@ from tests.resident.hosts import Host, run, running_host, start
 pytestmark = pytest.mark.xdist_group("resident")
 
 #: Without torch in its way a zygote starts in a moment: what is imported isn't the point here.
-NO_TORCH = {"PYTHONPATH": str(Path(__file__).parents[1] / "protocol" / "stub" / "site-packages")}
+NO_TORCH: dict[str, Any] = {
+    "PYTHONPATH": str(Path(__file__).parents[1] / "protocol" / "stub" / "site-packages")
+}
 LOOP = "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.02)\n"
 
 
@@ -210,7 +212,7 @@ def test_a_package_that_changes_is_never_a_stale_one(host: Host, write: Write) -
     [({"PYTHONHASHSEED": "0"}, []), ({"HF_HOME": "/x"}, []), ({}, ["-O"]), ({}, ["-W", "error"])],
 )
 def test_another_environment_gets_another_zygote(
-    host: Host, changed: dict[str, str], options: list[str]
+    host: Host, changed: dict[str, Any], options: list[str]
 ) -> None:
     one = host.acquire(**NO_TORCH)
     other = host.acquire((sys.executable, *options), **NO_TORCH, **changed)
