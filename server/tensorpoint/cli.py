@@ -41,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["run"]:
         # By hand: argparse would take the program's options for ours.
         return _run(arguments[1:])
+    if arguments[:1] == ["dap"] and "-h" not in arguments and "--help" not in arguments:
+        from tensorpoint.resident.handover import hand_over
+
+        hand_over(arguments)
     options = _parser().parse_args(arguments)
     if options.command == "dap":
         return _dap(options)
@@ -78,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         help="let --listen take an address that other machines reach; "
         "whoever connects can run code here",
     )
+    # See `resident.handover`.
+    dap.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     _add_log_dir(dap)
 
     # Parsed elsewhere, listed here.

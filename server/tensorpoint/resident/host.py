@@ -46,7 +46,7 @@ class Host:
     async def run(self) -> None:
         """Serve until told to stop, or until nothing has been asked for a long time."""
         socket = places.host_socket(self._folder)
-        for left in (socket, *self._folder.glob("zygote-*")):
+        for left in (socket, *self._folder.glob("zygote-*"), *self._folder.glob("dap-*")):
             left.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

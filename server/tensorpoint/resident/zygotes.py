@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import debugpy
 
+from .handover import leave
 from .key import Key
 from .messages import Answer, Environment, ZygoteStatus
 from .places import learned_file, log_folder
@@ -94,6 +95,8 @@ class Resident:
         self._retired: set[Zygote] = set()
         self._learned = _read_learned(key.name)
         self._unsafe = False
+        #: Where `tensorpoint dap` finds the way here.
+        self._offered: Path | None = None
         self.used = time.monotonic()
 
     async def acquire(self, wanted: Environment, wait: bool) -> Answer:
@@ -203,6 +206,8 @@ class Resident:
             self._retire("replaced")
             self._failure = ""
             self._zygote = zygote
+            if self.key.tools:
+                self._offered = leave(self._folder, self.key.python, zygote.executable)
             self._following = asyncio.ensure_future(self._follow(zygote))
             _log.info("%s: zygote %d is ready", self.key.name, zygote.process.pid)
         finally:
@@ -288,6 +293,8 @@ class Resident:
             _log.warning("%s: %s", self.key.name, self._note)
 
     def _retire(self, why: str) -> None:
+        if self._offered is not None:
+            self._offered.unlink(missing_ok=True)
         if self._zygote is not None:
             _log.info("%s: zygote %d retires: %s", self.key.name, self._zygote.process.pid, why)
             self._zygote.retire()
