@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.latency import STOCK_ADAPTER, hang_up
-from tests.protocol.dap import SERVER, Session, eventually, line_of
+from tests.protocol.dap import SERVER, Message, Session, eventually, line_of
 from tests.resident.hosts import Host, running_host
 
 TARGET_S = 0.5
@@ -104,7 +104,7 @@ def _start(
     began = time.perf_counter()
     program.write_text(_PROGRAM.format(number=number), encoding="utf-8")
     places = {str(program): [line_of(program, "stop here")]}
-    ours = {} if adapter is not None else {"resident": resident}
+    ours: Message = {} if adapter is not None else {"resident": resident}
     session = Session(adapter=adapter)
     try:
         session.launch(program, filters=[], breakpoints=places, python=[sys.executable], **ours)

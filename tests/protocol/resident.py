@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.protocol.dap import SERVER
 from tests.resident.hosts import running_host
 
 
@@ -24,8 +23,7 @@ def resident_process(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with running_host() as host:
-        # Before any session, whose mark would be in the zygote's environment.
-        host.acquire(PYTHONPATH=str(SERVER))
+        host.prepare_adapters()
         was = dict(os.environ)
         for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
             os.environ[name] = host.environment[name]

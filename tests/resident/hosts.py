@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensorpoint.dap.resident import TOOLS
 from tensorpoint.resident.client import Client, NoHost, stub_command
 from tensorpoint.resident.messages import Answer, Environment, Status
 
@@ -33,6 +34,18 @@ class Host:
     ) -> Answer:
         wanted = Environment(tuple(python), {**self.environment, **variables})
         return self.client.acquire(wanted, wait)
+
+    def prepare_adapters(self) -> None:
+        """Have zygotes for adapters that tests start, and for what those launch.
+
+        Before any session, lest a zygote has its environment, by which a test finds processes.
+        """
+        variables = {**self.environment, "PYTHONPATH": str(SERVER)}
+        for wanted in (
+            Environment((sys.executable,), variables),
+            Environment(TOOLS.python, variables, TOOLS.preload, tools=True),
+        ):
+            assert self.client.acquire(wanted, wait=True).state == "ready"
 
     def command(self, *argv: str, answer: Answer | None = None) -> list[str]:
         """What runs `python ARGV...` from a zygote."""

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from tensorpoint.resident.messages import ZygoteStatus
 from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
 from tests.resident.conftest import Write
-from tests.resident.hosts import SERVER, Host
+from tests.resident.hosts import Host
 
 pytestmark = pytest.mark.xdist_group("resident")
 
@@ -26,8 +27,7 @@ pytestmark = pytest.mark.xdist_group("resident")
 def resident(shared_host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     """Adapters that this test starts find the host, and wait for a zygote."""
     _find(shared_host, monkeypatch)
-    # Here, lest the zygote has the environment of a test's session, by which that finds processes.
-    shared_host.acquire(PYTHONPATH=str(SERVER))
+    shared_host.prepare_adapters()
     return shared_host
 
 
@@ -41,9 +41,14 @@ def _find(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 def counting_runs(host: Host) -> Iterator[list[int]]:
     """How many programs the zygotes have run within this, once it has ended."""
     runs: list[int] = []
-    before = sum(zygote.runs for zygote in host.status().zygotes)
+    before = _runs(host)
     yield runs
-    runs.append(sum(zygote.runs for zygote in host.status().zygotes) - before)
+    runs.append(_runs(host) - before)
+
+
+def _runs(host: Host) -> int:
+    """Without those of our own processes."""
+    return sum(zygote.runs for zygote in host.status().zygotes if zygote.flags != ("-P",))
 
 
 def test_a_nan_stops_and_the_session_is_an_ordinary_one(resident: Host, write: Write) -> None:
@@ -144,7 +149,7 @@ def test_the_program_ends_with_its_session(resident: Host, write: Write, how: st
             }
             os.kill(next(iter(found)), signal.SIGKILL)
         eventually(lambda: not Path(f"/proc/{pid}").exists(), "the program's end", 20)
-    session.expect_no_process()
+    eventually(lambda: not session.processes(), f"the end of {session.processes()}", 40)
     assert pid not in resident.status().zygotes[0].running
 
 
@@ -256,6 +261,27 @@ def test_the_first_launch_is_cold_and_says_so(
         assert "learnt True" in session.output("stdout")
 
 
+def test_our_own_processes_are_forks_too_and_die_with_the_editors(
+    resident: Host, write: Write
+) -> None:
+    """The adapter, debugpy's and its launcher; a session that is killed leaves none of them."""
+    program = write("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.05)\n")
+
+    def ours() -> ZygoteStatus:
+        return next(zygote for zygote in resident.status().zygotes if zygote.flags == ("-P",))
+
+    for attempt in range(2):
+        with Session() as session:
+            session.launch(program)
+            eventually(lambda: "up" in session.output("stdout"), "the program's output")
+            pid = session.expect_process()
+            forks = ours().running
+            assert attempt == 0 or len(forks) == 3
+            assert session.process is not None
+            session.process.kill()
+            _expect_end_of(pid, *forks)
+
+
 def test_a_module_of_the_program_that_shadows_one_of_ours_wins(
     resident: Host, write: Write
 ) -> None:
@@ -274,8 +300,8 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
     program = write(
         """\
         import os, sys, time
-        print("tty", [os.isatty(n) for n in range(3)], os.get_terminal_size(), flush=True)
         try:
+            print("tty", [os.isatty(n) for n in range(3)], os.get_terminal_size(), flush=True)
             while True:
                 time.sleep(0.05)
         except KeyboardInterrupt:
@@ -323,6 +349,11 @@ def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: 
     process.terminate()
     assert process.wait(20) == -signal.SIGTERM
     eventually(lambda: not Path(f"/proc/{child}").exists(), "the program's end")
+
+
+def _expect_end_of(*pids: int) -> None:
+    places = [Path(f"/proc/{pid}") for pid in pids]
+    eventually(lambda: not any(map(Path.exists, places)), "the end of all", 20)
 
 
 def _state(pid: int) -> str:

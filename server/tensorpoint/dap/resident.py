@@ -19,7 +19,7 @@ from ..resident.places import RESIDENT_VARIABLE
 
 _log = logging.getLogger(__name__)
 #: Our own processes: debugpy's adapter, its launcher.
-_TOOLS = Environment(
+TOOLS = Environment(
     (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ())),
     dict(os.environ),
     ("tensorpoint.dap.preloaded",),
@@ -58,7 +58,7 @@ def _acquire_tools() -> Answer | None:
     if os.environ.get(RESIDENT_VARIABLE) == "0" or resident.supported():
         return None
     try:
-        answer = resident.Client().acquire(_TOOLS, os.environ.get(RESIDENT_VARIABLE) == "wait")
+        answer = resident.Client().acquire(TOOLS, os.environ.get(RESIDENT_VARIABLE) == "wait")
     except resident.NoHost:
         return None
     return answer if answer.state == "ready" else None
