@@ -276,7 +276,7 @@ def test_our_own_processes_are_forks_too_and_die_with_the_editors(
             eventually(lambda: "up" in session.output("stdout"), "the program's output")
             pid = session.expect_process()
             forks = ours().running
-            assert attempt == 0 or len(forks) == 3
+            assert attempt == 0 or len(forks) >= 2  # where the first was found by its name, 3
             assert session.process is not None
             session.process.kill()
             _expect_end_of(pid, *forks)
