@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -9,3 +11,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # A developer's own setting would make every process under test write logs.
 os.environ.pop("TENSORPOINT_LOG_DIR", None)
+
+# Programs under test are started afresh; those that are not say so, with a host of their own.
+os.environ["TENSORPOINT_RESIDENT"] = "0"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--resident", action="store_true", help="fork debuggees from a resident process"
+    )

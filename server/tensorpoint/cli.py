@@ -41,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["run"]:
         # By hand: argparse would take the program's options for ours.
         return _run(arguments[1:])
+    if arguments[:1] == ["dap"] and "-h" not in arguments and "--help" not in arguments:
+        from tensorpoint.resident.handover import hand_over
+
+        hand_over(arguments)
     options = _parser().parse_args(arguments)
     if options.command == "dap":
         return _dap(options)
@@ -48,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _doctor(options)
     if options.command == "demo":
         return _demo(options)
+    if options.command == "host":
+        return _host(options)
     _parser().print_help()
     return 0
 
@@ -76,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         help="let --listen take an address that other machines reach; "
         "whoever connects can run code here",
     )
+    # See `resident.handover`.
+    dap.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     _add_log_dir(dap)
 
     # Parsed elsewhere, listed here.
@@ -84,6 +92,24 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="train a small GPT-2 with a planted NaN and find it")
     _add_python(demo)
     _add_log_dir(demo)
+
+    host = commands.add_parser(
+        "host",
+        help="the resident process, from which programs start in a moment",
+        description="The resident process has torch imported already; programs are forked from it.",
+        epilog="status: what runs. start: have it ready for the interpreter, and wait for that. "
+        "restart: with fresh imports. stop: end it, and what it runs. logs: what it has written. "
+        "python: print the path of an executable to use in place of the interpreter, "
+        "in a debug configuration or for torchrun (PYTHON_EXEC).",
+    )
+    host.add_argument(
+        "action",
+        choices=("status", "start", "restart", "stop", "logs", "python", "serve"),
+        nargs="?",
+        default="status",
+    )
+    host.add_argument("--json", action="store_true", help="status as one JSON object")
+    _add_python(host)
 
     doctor = commands.add_parser("doctor", help="say what works here and what does not")
     doctor.add_argument("--json", action="store_true", help="as one JSON object")
@@ -145,6 +171,11 @@ def _run_parser() -> argparse.ArgumentParser:
         "--no-subprocess",
         action="store_true",
         help="do not watch the processes that the program starts",
+    )
+    parser.add_argument(
+        "--no-resident",
+        action="store_true",
+        help="start a fresh interpreter even if a resident process runs (see tensorpoint host)",
     )
     _add_log_dir(parser)
     return parser
@@ -240,6 +271,7 @@ def run_options(argv: Sequence[str]) -> tuple[Options, bool]:
         precision=given.precision,
         step=given.step,
         subprocess=not given.no_subprocess,
+        resident=not given.no_resident,
         stdout_is_ours=given.json,
     )
     return options, given.json
@@ -310,6 +342,12 @@ def _dap(options: argparse.Namespace) -> int:
     from tensorpoint.dap.server import serve
 
     return serve(options.listen, options.allow_remote, options.log_dir)
+
+
+def _host(options: argparse.Namespace) -> int:
+    from tensorpoint.resident.commands import host
+
+    return host(options.action, python=options.python, as_json=options.json)
 
 
 def _demo(options: argparse.Namespace) -> int:

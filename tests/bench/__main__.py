@@ -26,6 +26,7 @@ from tests.bench import (  # noqa: E402
     located,
     machine,
     overhead,
+    start,
     table,
     values,
 )
@@ -43,6 +44,8 @@ def main() -> None:
     viewed = values.measure(seconds=3 * effort, least=3, most=30)
     _say(began, "stepping by layers and by lines")
     steps = layer_steps.measure(seconds=15 * effort, least=10, most=100)
+    _say(began, "starting programs with and without the resident process")
+    starts = start.measure(rounds=1 if arguments.quick else 3)
     groups: dict[str, list[overhead.Overhead]] = {}
     _say(began, "starting four processes with torch")
     with Fleet() as fleet:
@@ -62,6 +65,7 @@ def main() -> None:
             table.latency_table(latencies),
             table.values_table(viewed),
             table.layer_steps_table(steps),
+            table.start_table(starts),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
@@ -75,6 +79,7 @@ def main() -> None:
             "targets": {
                 "latency_p50_ms": latency.TARGET_P50_MS,
                 "values_ms": values.TARGET_MS,
+                "start_s": start.TARGET_S,
                 "hooks_share": {name: target for name, _, target in overhead.ARMED},
             },
             "latency": [
@@ -88,6 +93,7 @@ def main() -> None:
             ],
             "values": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in viewed],
             "layer_steps": {**asdict(steps), "ratio": steps.ratio, "met": steps.met},
+            "start": {**asdict(starts), "met": starts.met},
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

@@ -14,6 +14,7 @@ from tests.bench.layer_steps import TARGET_RATIO, LayerSteps
 from tests.bench.located import Located
 from tests.bench.overhead import Overhead
 from tests.bench.spread import Spread
+from tests.bench.start import TARGET_S, Starts
 from tests.bench.values import TARGET_MS, Viewed
 
 
@@ -74,6 +75,25 @@ def layer_steps_table(steps: LayerSteps) -> Table:
         f"{steps.line_ms:.1f}",
         str(steps.rounds),
     )
+    return table
+
+
+def start_table(starts: Starts) -> Table:
+    """From F5 to the stop in a layer, with the resident process, without, and stock debugpy."""
+    table = _table(
+        f"F5 → stopped in a layer of a Llama script (s); zygote {starts.zygote_mib:.0f} MiB",
+        "",
+        ["of cold", f"≤ {TARGET_S} s", "median", "least", "most", "rounds"],
+    )
+    for row in (starts.resident, starts.cold, starts.stock):
+        resident = row is starts.resident
+        table.add_row(
+            row.what,
+            f"{row.median / starts.cold.median:.3f}",
+            _verdict(starts.met) if resident else "",
+            *(f"{value:.2f}" for value in (row.median, row.least, row.most)),
+            str(row.rounds),
+        )
     return table
 
 

@@ -30,6 +30,14 @@ _SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
 #: Evaluates to the live objects of the stop that the evaluating thread is in.
 STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
 
+_IMPORTED = (
+    "__import__('json').dumps({'names': [name for name, module in "
+    "list(__import__('sys').modules.items()) if '-packages' in "
+    "str(getattr(module, '__dict__', {}).get('__file__') or '') and getattr("
+    "getattr(module, '__dict__', {}).get('__spec__'), 'name', '') == name "
+    "and not name.startswith(('debugpy', 'pydev', '_pydev'))]})"
+)
+
 
 class AgentError(Exception):
     """The agent could not be started or refused the plan; the text says why."""
@@ -82,6 +90,11 @@ async def list_layers(debugpy: Peer) -> dict[str, Any]:
 async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
     """The modules of the running models, by the arguments of `tensorpoint/layers`."""
     return await evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
+
+
+async def imported(debugpy: Peer) -> list[str]:
+    """The modules that the program has imported of what is installed. Raises AgentError."""
+    return [*(await evaluate(debugpy, _IMPORTED))["names"]]
 
 
 async def values(debugpy: Peer, kind: str, request: Message) -> dict[str, Any]:

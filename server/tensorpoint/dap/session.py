@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan, Stop
-from . import console, facts, launch, layer_tree, status, values, way
+from . import console, facts, launch, layer_tree, resident, status, values, way
 from .breakpoints import (
     FILTERS,
     Refusal,
@@ -24,7 +24,7 @@ from .breakpoints import (
 )
 from .children import ChildListener
 from .data import BREAKPOINT_MODES, DataBreakpoints
-from .injection import AgentError, boot, list_layers, no_grad, sync
+from .injection import AgentError, boot, imported, list_layers, no_grad, sync
 from .layer_thread import LayerThreads
 from .peer import Message, Peer
 from .relay import Relay
@@ -45,6 +45,8 @@ _DISCONNECT_SECONDS = 8.0
 _EXIT_BY_ITSELF_SECONDS = 40.0
 #: How long what listens at an address to attach to has for its first answer.
 _HELLO_SECONDS = 10.0
+#: How long after its first stop a program is asked what it has imported: the editor asks first.
+_LEARNING_SECONDS = 0.5
 
 
 class Session(Relay):
@@ -73,6 +75,11 @@ class Session(Relay):
         #: True if the other side is a proxy like this one, which then does all the work.
         self._transparent = False
         self._syncing: asyncio.Task[None] | None = None
+        #: The launch from the resident process, and the event that waits for its process id.
+        self._resident: resident.Launch | None = None
+        self._process_event: Message | None = None
+        self._pid: int | None = None
+        self._learned = False
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
             "launch": self._on_start,
@@ -107,6 +114,7 @@ class Session(Relay):
         }
         self._events: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialized": self._on_initialized,
+            "process": self._on_process,
             "stopped": self._on_stopped,
             "continued": self._on_continued,
             "debugpyAttach": self._on_debugpy_attach,
@@ -225,6 +233,8 @@ class Session(Relay):
             else:
                 launch.check_interpreter(arguments)
                 launch.read_environment(arguments)
+                if resident.take_resident(arguments) and not self._transparent:
+                    self._resident = resident.Launch(arguments)
             texts: list[str] = []
             if not self._transparent:
                 texts = launch.take_tensorpoints(arguments)
@@ -242,7 +252,44 @@ class Session(Relay):
             self._agent_wanted = not arguments.get("noDebug")
             if self._agent_wanted:
                 launch.hide_agent(arguments)
+        if self._resident is not None:
+            # Not here: a host that doesn't answer must not keep us from reading `disconnect`.
+            self._spawn(self._carry_out(message, self._launch_resident(message, self._resident)))
+        else:
+            self._pass_on(message)
+
+    async def _launch_resident(self, message: Message, launching: resident.Launch) -> None:
+        told = await asyncio.to_thread(launching.prepare)
+        if told:
+            self._client.output(f"Tensorpoint: {told}.")
         self._pass_on(message)
+
+    async def _on_process(self, message: Message) -> None:
+        """The process that debugpy has started is the stub; the program's own says who it is."""
+        if self._resident is None or not self._resident.resident or not self._agent_wanted:
+            self._client.send(message)
+            return
+        self._process_event = message
+        if self._pid is not None:
+            self._pass_on_process()
+
+    def _pass_on_process(self) -> None:
+        if self._process_event is not None:
+            body: Message = self._process_event["body"]
+            if self._pid is not None:
+                body["stubProcessId"] = body.get("systemProcessId")
+                body["systemProcessId"] = self._pid
+            self._client.send(self._process_event)
+            self._process_event = None
+
+    async def _learn(self, launching: resident.Launch) -> None:
+        """Tell the host what this program imports, so that the next one has it already."""
+        await asyncio.sleep(_LEARNING_SECONDS)
+        try:
+            names = await imported(self._debugpy)
+            await asyncio.to_thread(launching.learn, names)
+        except AgentError as error:
+            _log.info("what the program has imported is not known: %s", error)
 
     async def _dial(self, arguments: Message) -> None:
         """Attach to an adapter that listens: leave the one we started and connect to that.
@@ -288,7 +335,7 @@ class Session(Relay):
         if self._agent_wanted:
             plan = self._tensorpoints.plan()
             try:
-                await boot(self._debugpy, plan)
+                self._pid = (await boot(self._debugpy, plan)).get("pid")
                 self._agent_running = True
                 if self._tensorpoints.plan() != plan:  # an eager client did not wait
                     self._sync_plan()
@@ -298,6 +345,7 @@ class Session(Relay):
                     "debugging goes on without tensorpoints.",
                     "important",
                 )
+            self._pass_on_process()
             filters = self._tensorpoints.filters()
             if len(filters) > len(FILTERS):
                 capabilities = {"exceptionBreakpointFilters": [*self._debugpy_filters, *filters]}
@@ -502,6 +550,9 @@ class Session(Relay):
         self._resumed()
         body: Message = message.get("body") or {}
         self._layer_threads.take(body)
+        if self._resident is not None and not self._learned:
+            self._learned = True
+            self._spawn(self._learn(self._resident))
         told = self._stops.take(body) or torch_error(body)
         if told is not None:
             self._client.event(
@@ -679,6 +730,7 @@ class Session(Relay):
     # End ---------------------------------------------------------------------------------------
 
     async def _on_terminated(self, message: Message) -> None:
+        self._pass_on_process()
         self._ended.set()
         self._client.send(message)
 

@@ -8,6 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
+from . import resident
 from .peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ class Upstream:
         """Start debugpy's adapter on a pair of pipes."""
         # -P: an editor's working directory may hold a random.py, which debugpy would import.
         safe_path: list[str] = ["-P"] if sys.version_info >= (3, 11) else []
-        command = [sys.executable, *safe_path, "-m", f"{__package__}.debugpy_adapter"]
+        python = await asyncio.to_thread(resident.tool_command) or [sys.executable]
+        command = [*python, *safe_path, "-m", f"{__package__}.debugpy_adapter"]
         if log_dir is not None:
             command += ["--log-dir", str(log_dir)]
         process = await asyncio.create_subprocess_exec(

@@ -60,6 +60,8 @@ class Options:
     #: "op" records each operation as it runs.
     precision: Precision = "module"
     subprocess: bool = True
+    #: Whether the program may come from the resident process, if one runs.
+    resident: bool = True
     #: Send the program's stdout to our stderr: our stdout carries the stops.
     stdout_is_ours: bool = False
     adapter: tuple[str, ...] | None = None

@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from ..dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
+from ..resident.places import RESIDENT_VARIABLE
 from ..wire import Stop
 from ..wire.layer_event import LayerEvent
 from .facts import leave_facts, leave_facts_now_and_then, prepare_facts
@@ -158,6 +159,11 @@ class _Run:
         # The adapter starts one of debugpy: a `random.py` beside the program must not break that.
         # The program does not inherit this, it is a child of ours.
         env = {**os.environ, "PYTHONSAFEPATH": "1"}
+        if not self._options.resident:
+            env[RESIDENT_VARIABLE] = "0"
+        else:
+            # In CI and on clusters nobody expects a process that stays.
+            env.setdefault(RESIDENT_VARIABLE, "running")
         client = await DapClient.spawn(command, env=env, reverse=self._reverse_handlers())
         root = _Session(client, name=None)
         self._sessions.append(root)
@@ -282,7 +288,9 @@ class _Run:
                 elif event.name == "tensorpoint/layerEvents":
                     self._on_layers(event.body)
                 elif event.name == "process":
-                    session.pid = event.body.get("systemProcessId")
+                    # Where the program is a fork, signals go to what stands in its place.
+                    pid = event.body.get("systemProcessId")
+                    session.pid = event.body.get("stubProcessId") or pid
                 elif event.name == "exited":
                     session.exit_code = event.body.get("exitCode")
                 elif event.name == "terminated":
@@ -410,6 +418,7 @@ class _Run:
             "console": "integratedTerminal",
             "subProcess": self._options.subprocess,
             "tensorpoints": list(self._arming.conditions),
+            "env": {"PYTHONSAFEPATH": os.environ.get("PYTHONSAFEPATH")},
             **({"factsFile": str(facts)} if facts is not None else {}),
             "precision": self._options.precision,
         }

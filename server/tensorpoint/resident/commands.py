@@ -1,0 +1,94 @@
+"""`tensorpoint host`: look at the resident process, start and stop it, use it by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from . import places
+from .client import Client, NoHost, supported
+from .host import serve
+from .messages import Environment, Status
+from .stubs import STUB, write_executable
+
+
+def host(action: str, *, python: str | None = None, as_json: bool = False) -> int:
+    """One of the actions; returns the exit status."""
+    why_not = supported()
+    if why_not:
+        print(f"tensorpoint host: {why_not}", file=sys.stderr)
+        return 1
+    if action == "serve":
+        return serve()
+    try:
+        client = Client()
+        if action == "start":
+            return _start(client, python)
+        if action == "python":
+            print(_make_executable(python or sys.executable))
+        elif action == "stop":
+            client.stop()
+        elif action == "restart":
+            client.restart()
+        elif action == "logs":
+            _show_logs()
+        else:
+            _show(client.status(), as_json)
+    except NoHost as error:
+        print(f"tensorpoint host: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _start(client: Client, python: str | None) -> int:
+    client.start()
+    wanted = Environment((os.path.abspath(python or sys.executable),), dict(os.environ))
+    answer = client.acquire(wanted, wait=True)
+    if answer.state != "ready":
+        print(f"tensorpoint host: {answer.note}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _show(status: Status, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(status), indent=2))
+        return
+    print(f"host {status.pid}, version {status.version}, at {status.folder}")
+    for zygote in status.zygotes:
+        flags = f" {shlex.join(zygote.flags)}" if zygote.flags else ""
+        print(f"{zygote.key}: {zygote.python}{flags}: {zygote.state}")
+        if zygote.pid is not None:
+            print(
+                f"  process {zygote.pid}, {zygote.memory_mib or 0:.0f} MiB, {zygote.modules} "
+                f"modules imported in {zygote.seconds or 0:.1f} s; {zygote.runs} programs run, "
+                f"{len(zygote.running)} running, last used {zygote.idle_s:.0f} s ago"
+            )
+        if zygote.note:
+            print(f"  {zygote.note}")
+
+
+def _show_logs() -> None:
+    for log in sorted(places.log_folder(places.runtime_folder()).iterdir()):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if text:
+            print(f"== {log}\n{text.rstrip()}")
+
+
+def _make_executable(python: str) -> Path:
+    """A file that can be named as the interpreter, in a debug configuration or for torchrun.
+
+    It asks the host each time; where there is none it is the interpreter, and starts one for next
+    time.
+    """
+    python = os.path.abspath(python)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    name = python.strip("/").replace("/", "-")[-80:]
+    path = cache / "tensorpoint" / "python" / name / os.path.basename(python)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_executable(path, [python, "-IS", STUB, "@", sys.executable])
+    return path

@@ -1,0 +1,117 @@
+"""debugpy, imported in the zygote and put aside: only a program that is debugged finds it."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+#: The one file of ours below the program's first frame that isn't loaded as a frozen module.
+_BELOW = "tensorpoint_zygote.py"
+_MODULES = ("debugpy", "debugpy.server.cli", "debugpy.server.api", "pydevd")
+
+
+@dataclass(frozen=True)
+class Debugger:
+    """A debugger that is loaded and can be put back."""
+
+    #: What `python FOLDER` would run.
+    folder: str
+    modules: dict[str, ModuleType]
+    #: What its import changes in `sys` and `builtins`: the hook of `breakpoint()`.
+    changes: tuple[dict[str, Any], dict[str, Any]]
+    #: What finds the modules of our agent.
+    finders: list[Any]
+
+    def run(self) -> None:
+        """What its `__main__.py` does, which finds its arguments in `sys.argv`."""
+        sys.modules.update(self.modules)
+        sys.meta_path += self.finders
+        for scope, changes in zip((sys, builtins), self.changes):
+            scope.__dict__.update(changes)
+        files: Any = sys.modules["_pydevd_bundle.pydevd_dont_trace_files"]
+        files.DONT_TRACE[_BELOW] = files.PYDEV_FILE
+        if not os.environ.get("DEBUGPY_LOG_DIR"):
+            # A report on the environment for a log that nobody keeps: 75 ms, twice.
+            log: Any = sys.modules["debugpy.common.log"]
+            log.describe_environment = _nothing
+        _send_without_delay()
+        cli: Any = sys.modules["debugpy.server.cli"]
+        cli.main()
+
+
+def _send_without_delay() -> None:
+    """pydevd sends header and body in two writes: each answer waits 45 ms for an acknowledgement.
+
+    Our agent sees to it as well, but four requests come before that.
+    """
+    pydevd: Any = sys.modules["pydevd"]
+    start_client = pydevd.start_client
+
+    def start(*address: Any) -> Any:
+        connection = start_client(*address)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    pydevd.start_client = start
+
+
+def import_debugger(folder: str, agent: str) -> Debugger:
+    """Import debugpy and our agent from their folders, and put everything of them aside."""
+    modules, path = set(sys.modules), list(sys.path)
+    before = [dict(scope.__dict__) for scope in (sys, builtins)]
+    sys.path.insert(0, os.path.dirname(folder))
+    try:
+        for name in _MODULES:
+            importlib.import_module(name)
+        finders = list(sys.meta_path)
+        _import_agent(agent)
+    finally:
+        sys.path[:] = path
+    ours = [finder for finder in sys.meta_path if finder not in finders]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in ours]
+    inside = (os.path.join(folder, ""), os.path.join(agent, ""))
+    loaded = {
+        name: sys.modules.pop(name)
+        for name in set(sys.modules) - modules
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(inside)
+    }
+    changes = tuple(_take_back(scope, was) for scope, was in zip((sys, builtins), before))
+    return Debugger(folder, loaded, (changes[0], changes[1]), ours)
+
+
+def _import_agent(folder: str) -> None:
+    """Load our agent as its bootstrap will: it finds the modules there then."""
+    spec = importlib.util.spec_from_file_location(
+        "_tensorpoint_bootstrap", os.path.join(folder, "agent", "bootstrap.py")
+    )
+    assert spec is not None and spec.loader is not None
+    bootstrap = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bootstrap)
+    bootstrap.load(folder)
+    importlib.import_module(f"{bootstrap.PRIVATE_NAME}.agent.session")
+
+
+def _take_back(scope: ModuleType, was: dict[str, Any]) -> dict[str, Any]:
+    """Undo what an import has changed in a module; returns it."""
+    changed = {
+        name: value
+        for name, value in scope.__dict__.items()
+        if name not in was or was[name] is not value
+    }
+    for name in changed:
+        if name in was:
+            scope.__dict__[name] = was[name]
+        else:
+            del scope.__dict__[name]
+    return changed
+
+
+def _nothing(*_: Any) -> None:
+    """Stands in for the report."""

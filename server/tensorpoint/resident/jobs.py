@@ -1,0 +1,175 @@
+"""Short requests to an interpreter that has torch: a function is called in a fork of the zygote.
+
+A language server asks this way: its own process stays light, the function runs where torch is
+imported already, and whatever it does there is gone afterwards. Without a zygote the same runs in a
+process of its own. Cancelling the task that awaits an answer ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..wire.codec import convert
+from .client import Client, NoHost
+from .messages import Answer, Environment
+
+T = TypeVar("T")
+_JOB = str(Path(__file__).parent / "forking" / "job.py")
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """A function of the environment's, called with `payload` (JSON), and what it may take."""
+
+    #: `package.module:function`.
+    function: str
+    payload: Any
+    #: Folders to look for the module in, before the installed packages.
+    path: tuple[str, ...] = ()
+    seconds: float = 10.0
+    #: Beyond what a process has before; 0 for no limit.
+    memory_mib: int = 2048
+    answer_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What came of a job: a value, or why there is none."""
+
+    value: T | None
+    error: str = ""
+    traceback: str = ""
+    seconds: float = 0.0
+    #: Whether it ran in a fork of a zygote.
+    forked: bool = False
+
+
+class _Limit(Exception):
+    """A limit was passed; the text says which."""
+
+
+async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[T]:
+    """Run a job; its answer has to be a `kind`. Failures of it are outcomes, not exceptions.
+
+    The variables of `environment` have to be those that this process was started with.
+    """
+    began = time.monotonic()
+    try:
+        answer = await asyncio.to_thread(lambda: Client().acquire(environment))
+    except NoHost:
+        answer = Answer("unavailable")
+    forked = answer.state == "ready"
+    value: T | None = None
+    error = traceback = ""
+    try:
+        text = await asyncio.wait_for(_carry_out(environment, job, answer), job.seconds)
+        fields: dict[str, Any] = json.loads(text)
+        error, traceback = fields.get("error", ""), fields.get("traceback", "")
+        if not error:
+            value = convert(fields["value"], kind)
+    except asyncio.TimeoutError:
+        error = f"not within {job.seconds:g} s"
+    except (_Limit, OSError) as failure:
+        error = str(failure)
+    except msgspec.ValidationError as failure:  # before ValueError, which it is one of
+        error = f"an answer of another kind: {failure}"
+    except ValueError:
+        error = "it ended without an answer"
+    return Outcome(value, error, traceback, time.monotonic() - began, forked)
+
+
+async def _carry_out(environment: Environment, job: Job, answer: Answer) -> bytes:
+    """The bytes that the job writes."""
+    interpreter, *options = environment.python
+    argv = [*options, _JOB, job.function, str(job.memory_mib), *job.path]
+    with _pipe() as (payload_in, payload_out), _pipe() as (text_in, text_out):
+        files = (payload_in.fileno(), text_out.fileno(), 2)
+        if answer.state == "ready":
+            process: _Fork | _Fresh = _Fork(answer, argv, files)
+        else:
+            process = _Fresh([interpreter, *argv], environment.variables, files)
+        payload_in.close()
+        text_out.close()
+        try:
+            loop = asyncio.get_running_loop()
+            for end in (payload_out, text_in):
+                end.setblocking(False)
+            sending = asyncio.ensure_future(_send(loop, payload_out, json.dumps(job.payload)))
+            text = b""
+            while data := await loop.sock_recv(text_in, _CHUNK):
+                text += data
+                if len(text) > job.answer_bytes:
+                    raise _Limit(f"an answer of more than {job.answer_bytes} bytes")
+            await sending
+            return text
+        finally:
+            process.end()
+
+
+async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, text: str) -> None:
+    with contextlib.suppress(ConnectionError):  # it ended without having read it
+        await loop.sock_sendall(end, text.encode())
+    end.close()
+
+
+@contextlib.contextmanager
+def _pipe() -> Generator[tuple[socket.socket, socket.socket]]:
+    """Two ends that are closed at the end: sockets, since asyncio waits for those by itself."""
+    ends = socket.socketpair()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            end.close()
+
+
+class _Fork:
+    """A process from a zygote; we stand in the place of its stub."""
+
+    def __init__(self, answer: Answer, argv: list[str], files: tuple[int, int, int]) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(answer.socket)
+        body = repr({"token": answer.token, "argv": tuple(argv), "files": (0, 1, 2)}).encode()
+        data = b"%d\n%s" % (len(body), body)
+        sent = socket.send_fds(self._connection, [data], files)
+        self._connection.sendall(data[sent:])
+
+    def end(self) -> None:
+        """What has not ended by itself is killed: its stub has gone."""
+        self._connection.close()
+
+
+class _Fresh:
+    """A process of its own."""
+
+    def __init__(
+        self, command: list[str], variables: dict[str, str], files: tuple[int, int, int]
+    ) -> None:
+        stdin, stdout, stderr = files
+        self._process = subprocess.Popen(
+            command,
+            env=variables,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

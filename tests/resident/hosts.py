@@ -1,0 +1,121 @@
+"""A host of a test's own, and programs run by its zygotes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorpoint.dap.resident import TOOLS
+from tensorpoint.resident.client import Client, NoHost, stub_command
+from tensorpoint.resident.messages import Answer, Environment, Status
+
+SERVER = Path(__file__).resolve().parents[2] / "server"
+
+
+class Host:
+    """A host in a runtime folder of its own."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.client = Client(folder)
+        #: For processes that shall find this host.
+        self.environment = dict(environment)
+
+    def acquire(
+        self, python: Sequence[str] = (sys.executable,), wait: bool = True, **variables: str
+    ) -> Answer:
+        wanted = Environment(tuple(python), {**self.environment, **variables})
+        return self.client.acquire(wanted, wait)
+
+    def prepare_adapters(self) -> None:
+        """Have zygotes for adapters that tests start, and for what those launch.
+
+        Before any session, lest a zygote has its environment, by which a test finds processes.
+        """
+        variables = {**self.environment, "PYTHONPATH": str(SERVER)}
+        for wanted in (
+            Environment((sys.executable,), variables),
+            Environment(TOOLS.python, variables, TOOLS.preload, tools=True),
+        ):
+            assert self.client.acquire(wanted, wait=True).state == "ready"
+
+    def command(self, *argv: str, answer: Answer | None = None) -> list[str]:
+        """What runs `python ARGV...` from a zygote."""
+        return [*stub_command([sys.executable], answer or self.acquire()), *argv]
+
+    def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run `python ARGV...` from a zygote to its end."""
+        answer = self.acquire(**options.get("env", {}))
+        return run(self.command(*argv, answer=answer), self.environment, **options)
+
+    def plain(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """The same by the interpreter itself."""
+        return run([sys.executable, *argv], self.environment, **options)
+
+    def status(self) -> Status:
+        return self.client.status()
+
+    def log(self) -> str:
+        return "\n".join(
+            path.read_text(errors="replace") for path in sorted((self.folder / "log").iterdir())
+        )
+
+
+def run(
+    command: list[str], environment: Mapping[str, str], **options: Any
+) -> subprocess.CompletedProcess[str]:
+    variables = {**environment, **options.pop("env", {})}
+    if "input" not in options:
+        options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("stdout", subprocess.PIPE)
+    options.setdefault("stderr", subprocess.PIPE)
+    return subprocess.run(command, check=False, env=variables, text=True, timeout=60, **options)
+
+
+@contextlib.contextmanager
+def running_host(**variables: str) -> Iterator[Host]:
+    """A host that is stopped at the end, whatever has become of it."""
+    # Not below pytest's folder: the path of a socket is short.
+    folder = Path(tempfile.mkdtemp(prefix="tp-"))
+    environment = {
+        **os.environ,
+        "TENSORPOINT_RUNTIME_DIR": str(folder / "r"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "TENSORPOINT_RESIDENT": "wait",
+        **variables,
+    }
+    (folder / "r").mkdir(mode=0o700)
+    host = Host(folder / "r", environment)
+    process = start(host)
+    try:
+        yield host
+    finally:
+        with contextlib.suppress(NoHost):
+            host.client.stop()
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start(host: Host) -> subprocess.Popen[bytes]:
+    """Start a host in the foreground of the test, and wait until it answers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tensorpoint", "host", "serve"],
+        env={**host.environment, "PYTHONPATH": str(SERVER)},
+    )
+    end = time.monotonic() + 30
+    while True:
+        try:
+            host.client.status()
+            return process
+        except NoHost:
+            assert time.monotonic() < end and process.poll() is None, host.log()
+            time.sleep(0.02)

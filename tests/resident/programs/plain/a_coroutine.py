@@ -1,0 +1,3 @@
+import asyncio
+
+print(asyncio.run(asyncio.sleep(0.01, 5)))

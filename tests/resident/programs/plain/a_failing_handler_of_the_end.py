@@ -1,0 +1,4 @@
+import atexit
+
+atexit.register(lambda: 1 / 0)
+print("main")

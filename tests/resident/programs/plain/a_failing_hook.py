@@ -1,0 +1,4 @@
+import sys
+
+sys.excepthook = lambda *a: nothing
+1 / 0

@@ -1,0 +1,3 @@
+import threading
+
+threading.Thread(target=lambda: 1 / 0, name="T").start()

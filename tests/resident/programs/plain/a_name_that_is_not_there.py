@@ -1,0 +1,8 @@
+print("out", flush=True)
+
+
+def f():
+    return nothing
+
+
+f()

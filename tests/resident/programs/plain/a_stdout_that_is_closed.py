@@ -1,0 +1,4 @@
+import sys
+
+print("text")
+sys.stdout.close()

@@ -1,0 +1,4 @@
+import logging
+
+logging.warning("careful")
+logging.info("not shown")

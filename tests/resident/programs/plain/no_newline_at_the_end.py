@@ -1,0 +1,4 @@
+import sys
+
+sys.stdout.write("text")
+sys.stderr.write("error")

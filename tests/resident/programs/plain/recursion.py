@@ -1,0 +1,8 @@
+def f():
+    return f()
+
+
+try:
+    f()
+except RecursionError as e:
+    print(e)

@@ -1,0 +1,3 @@
+import sys
+
+print(repr(sys.stdin.read()), input.__name__)

@@ -1,0 +1,4 @@
+import sys
+
+print(sys.argv[1] == "b c")
+print(ascii(chr(0xDC80)))

@@ -1,0 +1,4 @@
+import __main__
+
+value = 5
+print(__main__.value)

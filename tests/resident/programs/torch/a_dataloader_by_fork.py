@@ -1,0 +1,5 @@
+import torch
+
+if __name__ == "__main__":
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+    print([b[0].sum().item() for b in torch.utils.data.DataLoader(data, 4, num_workers=2)])

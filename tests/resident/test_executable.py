@@ -1,0 +1,93 @@
+"""`tensorpoint host python`: an executable that existing configurations name as the interpreter."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.protocol.dap import Session, eventually
+from tests.resident.conftest import Write
+from tests.resident.hosts import SERVER, Host, run
+
+pytestmark = pytest.mark.xdist_group("resident")
+
+
+@pytest.fixture
+def executable(shared_host: Host) -> str:
+    command = [sys.executable, "-m", "tensorpoint", "host", "python"]
+    made = run(command, {**shared_host.environment, "PYTHONPATH": str(SERVER)})
+    shared_host.acquire()
+    return made.stdout.strip()
+
+
+def runs(host: Host) -> int:
+    return sum(zygote.runs for zygote in host.status().zygotes)
+
+
+def test_it_is_python(shared_host: Host, executable: str, write: Write) -> None:
+    program = write("import sys, torch\nprint(sys.argv, sys.executable)\nsys.exit(4)\n")
+    before = runs(shared_host)
+    result = run([executable, str(program), "a", "b c"], shared_host.environment)
+    assert (result.returncode, result.stderr) == (4, "")
+    assert result.stdout == f"{[str(program), 'a', 'b c']} {sys.executable}\n"
+    assert runs(shared_host) == before + 1
+
+
+def test_without_a_host_it_is_python_too_and_starts_one(host: Host, write: Write) -> None:
+    command = [sys.executable, "-m", "tensorpoint", "host", "python"]
+    environment = {**host.environment, "PYTHONPATH": str(SERVER)}
+    executable = run(command, environment).stdout.strip()
+    host.client.stop()
+    off = {**environment, "TENSORPOINT_RESIDENT": "0"}
+    assert run([executable, "-c", "print(5)"], off).stdout == "5\n"
+    assert not (host.folder / "host").exists()
+    assert run([executable, "-c", "print(5)"], environment).stdout == "5\n"
+    eventually((host.folder / "host").exists, "a host")
+
+
+@pytest.mark.timeout(240)
+def test_torchrun_starts_its_ranks_from_it(
+    shared_host: Host, executable: str, write: Write
+) -> None:
+    program = write(
+        """\
+        import os
+        import torch
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        t = torch.ones(1) * dist.get_rank()
+        dist.all_reduce(t)
+        print("rank", dist.get_rank(), "sum", t.item(), os.environ["LOCAL_RANK"], flush=True)
+        dist.destroy_process_group()
+        """
+    )
+    # As torchrun sets it for its ranks where it isn't set: they are another environment.
+    shared_host.acquire(OMP_NUM_THREADS="1")
+    before = runs(shared_host)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    environment = {**shared_host.environment, "PYTHON_EXEC": executable}
+    result = run([executable, *torchrun, str(program)], environment)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"rank {n} sum 6.0 {n}" for n in range(4)]
+    assert runs(shared_host) == before + 5
+
+
+def test_a_debug_configuration_may_name_it(
+    shared_host: Host, executable: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """debugpy's own adapter, which knows nothing of us: its launcher is a fork, too."""
+    for name, value in shared_host.environment.items():
+        monkeypatch.setenv(name, value)
+    program = write("x = 1\nbreakpoint()\nprint(x)\n")
+    shared_host.acquire(PYTHONPATH=str(SERVER))
+    before = runs(shared_host)
+    with Session(adapter=[sys.executable, "-m", "debugpy.adapter"]) as session:
+        session.launch(program, python=[executable], filters=[])
+        stopped = session.stopped()
+        assert session.evaluate("x", stopped) == "1"
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        session.request("disconnect")
+        session.wire.sink.close()
+    assert runs(shared_host) >= before + 1

@@ -1,0 +1,132 @@
+"""Short requests: a function is called where torch is imported already, and leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensorpoint.resident.jobs import Job, Outcome, run_job
+from tensorpoint.resident.messages import Environment
+from tests.protocol.dap import eventually
+from tests.resident.conftest import Write
+from tests.resident.hosts import Host
+
+pytestmark = pytest.mark.xdist_group("resident")
+
+MODULE = """\
+import os, sys, time
+
+def shape(payload):
+    import torch
+    print("printed")
+    with torch.device("meta"):
+        layer = torch.nn.Linear(payload["features"], 5)
+        return {"shape": list(layer(torch.empty(2, payload["features"])).shape)}
+
+def fail(payload):
+    raise KeyError(payload)
+
+def sleep(payload):
+    open(payload, "w").write(str(os.getpid()))
+    time.sleep(60)
+
+def large(payload):
+    return "x" * payload
+
+def allocate(payload):
+    return len(bytearray(payload))
+
+def die(payload):
+    os.abort()
+
+def environment(payload):
+    return [os.getcwd(), sys.path[0], "torch" in sys.modules, "job" in sys.modules]
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    shape: tuple[int, ...]
+
+
+@pytest.fixture(params=["forked", "cold"])
+def ask(
+    request: pytest.FixtureRequest, shared_host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Run a job of the module above; cold jobs find no host."""
+    folder = str(write(MODULE, "jobs_of_a_test.py").parent)
+    forked = request.param == "forked"
+    monkeypatch.setenv(
+        "TENSORPOINT_RUNTIME_DIR", str(shared_host.folder) if forked else f"{folder}/none"
+    )
+    # What this process was started with; conftest changes os.environ only.
+    started = Path("/proc/self/environ").read_bytes().split(b"\0")
+    variables = dict(os.fsdecode(item).split("=", 1) for item in started if b"=" in item)
+    environment = Environment((shared_host.command()[0],), variables)
+    if forked:
+        assert shared_host.client.acquire(environment, wait=True).state == "ready"
+
+    def ask(function: str, payload: Any, kind: Any, **limits: Any) -> Outcome[Any]:
+        job = Job(f"jobs_of_a_test:{function}", payload, (folder,), **limits)
+        outcome = asyncio.run(run_job(environment, job, kind))
+        assert outcome.forked is forked
+        return outcome
+
+    ask.environment, ask.folder = environment, folder  # type: ignore[attr-defined]
+    return ask
+
+
+def test_a_function_answers_with_a_struct(ask: Any) -> None:
+    outcome = ask("shape", {"features": 7}, Shape)
+    assert (outcome.value, outcome.error) == (Shape((2, 5)), "")
+
+
+def test_what_fails_is_an_outcome(ask: Any) -> None:
+    outcome = ask("fail", 5, Shape)
+    assert (outcome.value, outcome.error) == (None, "KeyError: 5")
+    assert "jobs_of_a_test.py" in outcome.traceback
+    assert "ValidationError" not in ask("large", 3, Shape).error
+    assert "an answer of another kind" in ask("large", 3, Shape).error
+    assert ask("die", 0, str).error == "it ended without an answer"
+    assert "has no attribute" in ask("nothing", 0, str).error
+
+
+def test_limits_hold(ask: Any, tmp_path: Path) -> None:
+    assert ask("large", 2000, str, answer_bytes=1000).error == "an answer of more than 1000 bytes"
+    assert ask("large", 300_000, str).value == "x" * 300_000
+    hungry = ask("allocate", 200 << 20, int, memory_mib=100)
+    assert hungry.error == "it needs more than 100 MiB of memory"
+    assert ask("allocate", 200 << 20, int, memory_mib=400).value == 200 << 20
+    pid = tmp_path / "pid"
+    began = time.monotonic()
+    assert ask("sleep", str(pid), str, seconds=5).error == "not within 5 s"
+    assert time.monotonic() - began < 8
+    eventually(lambda: not Path(f"/proc/{pid.read_text()}/fd").exists(), "its end")
+
+
+def test_a_job_that_is_cancelled_ends(ask: Any, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def cancel() -> None:
+        job = Job("jobs_of_a_test:sleep", str(pid), (ask.folder,), seconds=60)
+        task = asyncio.ensure_future(run_job(ask.environment, job, str))
+        while not (pid.exists() and pid.read_text()):
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    eventually(lambda: not Path(f"/proc/{pid.read_text()}/fd").exists(), "its end")
+
+
+def test_a_job_finds_only_what_it_was_given(ask: Any) -> None:
+    cwd, first, has_torch, has_ours = ask("environment", 0, list[Any]).value
+    assert (cwd, first, has_ours) == (os.getcwd(), ask.folder, False)
+    assert has_torch == ask("environment", 0, list[Any]).forked

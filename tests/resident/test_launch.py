@@ -1,0 +1,360 @@
+"""A launch in an editor from the resident process: what it was without, but sooner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensorpoint.resident.messages import ZygoteStatus
+from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
+from tests.protocol.samples import GATE
+from tests.resident.conftest import Write
+from tests.resident.hosts import Host
+
+pytestmark = pytest.mark.xdist_group("resident")
+
+
+@pytest.fixture
+def resident(shared_host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Adapters that this test starts find the host, and wait for a zygote."""
+    _find(shared_host, monkeypatch)
+    shared_host.prepare_adapters()
+    return shared_host
+
+
+def _find(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT", "TP_ONE"):
+        if name in host.environment:
+            monkeypatch.setenv(name, host.environment[name])
+
+
+@contextlib.contextmanager
+def counting_runs(host: Host) -> Iterator[list[int]]:
+    """How many programs the zygotes have run within this, once it has ended."""
+    runs: list[int] = []
+    before = _runs(host)
+    yield runs
+    runs.append(_runs(host) - before)
+
+
+def _runs(host: Host) -> int:
+    """Without those of our own processes."""
+    return sum(zygote.runs for zygote in host.status().zygotes if zygote.flags != ("-P",))
+
+
+def test_a_nan_stops_and_the_session_is_an_ordinary_one(resident: Host, write: Write) -> None:
+    program = write(GATE + "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(7)\n")
+    with counting_runs(resident) as runs, Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        assert session.places(stopped)[1] == ("program.py", line_of(program, "# call gate"))
+        pid = session.expect_process()
+        assert session.evaluate("__import__('os').getpid()", stopped) == str(pid)
+        assert session.evaluate("__import__('sys').argv", stopped) == f"[{str(program)!r}]"
+        assert {path for path, _ in session.places(stopped)} == {"program.py"}
+        session.request("setExceptionBreakpoints", filters=[])
+        session.resume(stopped)
+        assert session.exit_code() == 7
+        session.expect("terminated")
+        assert "out\n" in session.output("stdout") and "err\n" in session.output("stderr")
+        assert [event["event"] for event in session.events()].count("process") == 1
+    assert runs == [1]
+    session.expect_no_process()
+
+
+def test_only_frames_of_the_program_are_listed_without_just_my_code(
+    resident: Host, write: Write
+) -> None:
+    program = write("x = 1\nbreakpoint()\nprint(x)\n")
+    with Session() as session:
+        session.launch(program, justMyCode=False)
+        stopped = session.stopped()
+        assert session.places(stopped) == [("program.py", 3)]
+        session.resume(stopped)
+        assert session.exit_code() == 0
+
+
+def test_stop_on_entry_arguments_environment_and_input(resident: Host, write: Write) -> None:
+    program = write(
+        """\
+        import os, sys
+        print(sys.argv[1:], os.environ["GIVEN"], os.environ.get("HIDDEN"), os.getcwd())
+        print(repr(sys.stdin.read()))
+        os.write(1, b"written to the file\\n")
+        os.system("echo of a child")
+        """
+    )
+    os.environ["HIDDEN"] = "yes"
+    given: Message = {"env": {"GIVEN": "given", "HIDDEN": None}, "args": ["a", "b c"]}
+    try:
+        with counting_runs(resident) as runs, Session() as session:
+            session.launch(program, stopOnEntry=True, cwd=str(program.parent), **given)
+            stopped = session.stopped()
+            assert (stopped["reason"], session.top(stopped)) == ("entry", ("program.py", 1))
+            session.resume(stopped)
+            assert session.exit_code() == 0
+            session.expect("terminated")
+    finally:
+        del os.environ["HIDDEN"]
+    output = session.output("stdout")
+    assert f"['a', 'b c'] given None {program.parent}\n''\n" in output
+    assert "written to the file\n" in output and "of a child\n" in output
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("kind", ["module", "code"])
+def test_a_module_and_code_are_launched(resident: Host, write: Write, kind: str) -> None:
+    folder = write(
+        "import sys\nprint('name', __name__, sys.argv)\nbreakpoint()\nx = 1\n", "mod.py"
+    ).parent
+    target = (
+        "mod" if kind == "module" else "import sys; print('name', __name__); breakpoint()\nx = 1"
+    )
+    with counting_runs(resident) as runs, Session() as session:
+        session.initialize()
+        session.start("launch", cwd=str(folder), console="internalConsole", **{kind: target})
+        session.configure()
+        stopped = session.stopped()
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert "name " in session.output("stdout")
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("how", ["terminate", "disconnect", "adapter", "launcher", "editor"])
+def test_the_program_ends_with_its_session(resident: Host, write: Write, how: str) -> None:
+    program = write("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.05)\n")
+    with Session() as session:
+        session.launch(program)
+        eventually(lambda: "up" in session.output("stdout"), "the program's output")
+        pid = session.expect_process()
+        if how in ("terminate", "disconnect"):
+            session.request(how)
+        elif how == "editor":
+            session.close_input()
+        else:
+            found = {
+                number: line
+                for number, line in session.processes().items()
+                if ("debugpy_adapter" if how == "adapter" else "launcher") in line
+            }
+            os.kill(next(iter(found)), signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), "the program's end", 20)
+    eventually(lambda: not session.processes(), f"the end of {session.processes()}", 40)
+    assert pid not in resident.status().zygotes[0].running
+
+
+def test_without_debugging_the_program_runs_alone(resident: Host, write: Write) -> None:
+    program = write("import sys\nprint(sys.gettrace(), 'debugpy' in sys.modules, sys.argv)\n")
+    with counting_runs(resident) as runs, Session() as session:
+        session.initialize()
+        number = session.send(
+            "launch", program=str(program), console="internalConsole", noDebug=True
+        )
+        assert session.answer(number)["success"]
+        assert session.exit_code() == 0
+        assert f"None False [{str(program)!r}]" in session.output("stdout")
+    assert runs == [1]
+
+
+def test_in_a_terminal(resident: Host, write: Write) -> None:
+    program = write(GATE)
+    with counting_runs(resident) as runs, Session() as session:
+        session.launch(program, console="integratedTerminal")
+        stopped = session.stopped()
+        assert len(session.terminals) == 1
+        session.request("setExceptionBreakpoints", filters=[])
+        session.resume(stopped)
+        assert session.exit_code() == 0
+    assert runs == [1]
+
+
+def test_children_are_debugged_as_well(resident: Host, write: Write) -> None:
+    program = write(
+        """\
+        import multiprocessing
+        def work():
+            value = 5
+            print("child", value)  # here
+        if __name__ == "__main__":
+            for kind in ("fork", "spawn"):
+                process = multiprocessing.get_context(kind).Process(target=work)
+                process.start()
+                process.join()
+                print(kind, process.exitcode)
+        """
+    )
+    place = {str(program): [line_of(program, "# here")]}
+    with counting_runs(resident) as runs, Session() as session:
+        session.launch(program, breakpoints={str(program): []})
+        with session.child(breakpoints=place) as child:
+            stopped = child.stopped()
+            assert child.evaluate("value", stopped) == "5"
+            child.resume(stopped)
+            child.expect("terminated")
+        with session.following_children():
+            assert session.exit_code() == 0
+        assert "fork 0\n" in session.output("stdout") and "spawn 0\n" in session.output("stdout")
+    assert runs == [1]
+
+
+@pytest.mark.parametrize(
+    "given", [{"resident": False}, {"python": [sys.executable, "-O"], "resident": False}]
+)
+def test_it_can_be_switched_off(resident: Host, write: Write, given: dict[str, Any]) -> None:
+    program = write("print('out')\n")
+    with counting_runs(resident) as runs, Session() as session:
+        session.launch(program, **given)
+        assert session.exit_code() == 0
+        assert "resident" not in session.output()
+    assert runs == [0]
+
+
+def test_what_it_is_asked_wrongly_is_refused(write: Write) -> None:
+    with Session() as session:
+        session.initialize()
+        reason = session.refused("launch", program=str(write("")), resident="yes")
+        assert reason == '"resident" must be true or false'
+
+
+def test_the_first_launch_is_cold_and_says_so(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host runs: this launch starts one for the next. What a program imports is learnt."""
+    host.client.stop()
+    _find(host, monkeypatch)
+    monkeypatch.setenv("TENSORPOINT_RESIDENT", "1")
+    program = write("import torch, accelerate\nbreakpoint()\nprint('out')\n")
+    with Session() as session:
+        session.launch(program, filters=[])
+        stopped = session.stopped()
+        told = "a resident process for {} is being started: this launch is an ordinary one"
+        assert told.format(sys.executable) in session.output("console")
+
+        def ready() -> bool:
+            zygotes = host.status().zygotes
+            return len(zygotes) == 1 and zygotes[0].state == "ready"
+
+        eventually(ready, "a zygote", DEADLINE)
+
+        def learnt() -> bool:
+            (zygote,) = host.status().zygotes
+            return zygote.state == "ready" and zygote.modules > before
+
+        before = host.status().zygotes[0].modules
+        eventually(learnt, "a zygote that has accelerate", DEADLINE)
+        session.resume(stopped)
+        assert session.exit_code() == 0
+    code = "import sys\nprint('learnt', 'accelerate.accelerator' in sys.modules)\n"
+    with Session() as session:
+        session.launch(write(code, "next.py"))
+        assert session.exit_code() == 0
+        assert "learnt True" in session.output("stdout")
+
+
+def test_our_own_processes_are_forks_too_and_die_with_the_editors(
+    resident: Host, write: Write
+) -> None:
+    """The adapter, debugpy's and its launcher; a session that is killed leaves none of them."""
+    program = write("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.05)\n")
+
+    def ours() -> ZygoteStatus:
+        return next(zygote for zygote in resident.status().zygotes if zygote.flags == ("-P",))
+
+    for attempt in range(2):
+        with Session() as session:
+            session.launch(program)
+            eventually(lambda: "up" in session.output("stdout"), "the program's output")
+            pid = session.expect_process()
+            forks = ours().running
+            assert attempt == 0 or len(forks) >= 2  # where the first was found by its name, 3
+            assert session.process is not None
+            session.process.kill()
+            _expect_end_of(pid, *forks)
+
+
+def test_a_module_of_the_program_that_shadows_one_of_ours_wins(
+    resident: Host, write: Write
+) -> None:
+    write("mine = 5\n", "filelock.py")  # which torch imports
+    program = write("import filelock\nprint(filelock.mine)\n")
+    with Session() as session:
+        session.launch(program)
+        assert session.exit_code() == 0
+        assert "5\n" in session.output("stdout")
+
+
+def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) -> None:
+    """Ctrl-C at a terminal reaches the program, which is in another session."""
+    import pty
+
+    program = write(
+        """\
+        import os, sys, time
+        try:
+            print("tty", [os.isatty(n) for n in range(3)], os.get_terminal_size(), flush=True)
+            while True:
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            print("interrupted", repr(input()), flush=True)
+        """
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(sys.executable, shared_host.command(str(program)), shared_host.environment)
+    seen = b""
+
+    def until(text: bytes) -> None:
+        nonlocal seen
+        end = time.monotonic() + 30
+        while text not in seen:
+            assert time.monotonic() < end, seen
+            seen += os.read(terminal, 1000)
+
+    until(b"tty [True, True, True]")
+    os.write(terminal, b"\x03")
+    time.sleep(0.1)
+    os.write(terminal, b"line\n")
+    until(b"interrupted 'line'")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+
+
+def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: Write) -> None:
+    program = write(
+        "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.05)\n"
+    )
+    process = subprocess.Popen(
+        shared_host.command(str(program)),
+        env=shared_host.environment,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    (child,) = (pid for z in shared_host.status().zygotes for pid in z.running)
+    process.send_signal(signal.SIGTSTP)
+    eventually(lambda: _state(child) == "T" and _state(process.pid) == "T", "both stopped")
+    process.send_signal(signal.SIGCONT)
+    eventually(lambda: _state(child) in "SR", "the program goes on")
+    process.terminate()
+    assert process.wait(20) == -signal.SIGTERM
+    eventually(lambda: not Path(f"/proc/{child}").exists(), "the program's end")
+
+
+def _expect_end_of(*pids: int) -> None:
+    places = [Path(f"/proc/{pid}") for pid in pids]
+    eventually(lambda: not any(map(Path.exists, places)), "the end of all", 20)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,0 +1,91 @@
+"""`tensorpoint run` with a resident process: the same, but sooner, and only where one runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.dap import eventually
+from tests.protocol.samples import GATE
+from tests.resident.conftest import Write
+from tests.resident.hosts import SERVER, Host, run
+
+pytestmark = pytest.mark.xdist_group("resident")
+RUN = [sys.executable, "-m", "tensorpoint", "run"]
+
+
+def environment(host: Host) -> dict[str, str]:
+    variables = {**host.environment, "PYTHONPATH": str(SERVER)}
+    del variables["TENSORPOINT_RESIDENT"]
+    return variables
+
+
+def runs(host: Host) -> int:
+    """Programs that were run, our own processes not counted."""
+    return sum(zygote.runs for zygote in host.status().zygotes if zygote.flags != ("-P",))
+
+
+def test_a_stop_is_reported_and_streams_are_the_callers(shared_host: Host, write: Write) -> None:
+    program = write("import sys\nprint('read', sys.stdin.read(), sys.argv[1:])\n" + GATE)
+    shared_host.acquire(PYTHONPATH=str(SERVER))
+    for options, forked in (([], 1), (["--no-resident"], 0)):
+        before = runs(shared_host)
+        command = [*RUN, "--json", *options, str(program), "a", "b c"]
+        result = run(command, environment(shared_host), input="text")
+        assert result.returncode == 3, result.stderr
+        assert "read text ['a', 'b c']\n" in result.stderr
+        (stop,) = map(json.loads, result.stdout.splitlines())
+        assert stop["module"] == "gate"
+        assert runs(shared_host) - before == forked
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("raise SystemExit(5)", 5), ("import os; os.abort()", -signal.SIGABRT), ("1 / 0", 1)],
+)
+def test_the_status_is_the_programs(
+    shared_host: Host, write: Write, code: str, status: int
+) -> None:
+    shared_host.acquire(PYTHONPATH=str(SERVER))
+    before = runs(shared_host)
+    result = run([*RUN, str(write(code))], environment(shared_host))
+    assert result.returncode in (status, 128 - status), result.stderr
+    assert runs(shared_host) == before + 1
+
+
+def test_signals_reach_the_program(shared_host: Host, write: Write) -> None:
+    program = write(
+        """\
+        import signal, sys, time
+        signal.signal(signal.SIGUSR1, lambda *_: print("got it", flush=True))
+        print("up", flush=True)
+        while True:
+            time.sleep(0.02)
+        """
+    )
+    shared_host.acquire(PYTHONPATH=str(SERVER))
+    process = subprocess.Popen(
+        [*RUN, str(program)], env=environment(shared_host), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "got it\n"
+    children = {pid for z in shared_host.status().zygotes for pid in z.running}
+    process.terminate()
+    process.wait(20)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "their end")
+
+
+def test_no_host_is_started_by_a_run(host: Host, write: Write) -> None:
+    host.client.stop()
+    result = run([*RUN, str(write("print('out')"))], environment(host))
+    assert (result.returncode, result.stdout) == (0, "out\n"), result.stderr
+    assert "resident" not in result.stderr
+    assert not os.path.exists(host.folder / "host")
