@@ -18,5 +18,5 @@ os.environ["TENSORPOINT_RESIDENT"] = "0"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--resident", action="store_true", help="fork debuggees from a resident process"
+        "--cold", action="store_true", help="start each debuggee, fork none from a resident process"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.resident import resident_process
+from tests.protocol.resident import resident_host, resident_process
 
-__all__ = ["resident_process", "write"]
+__all__ = ["resident_host", "resident_process", "write"]
 Write = Callable[..., Path]
 
 

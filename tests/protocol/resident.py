@@ -1,9 +1,11 @@
-"""Programs under test from a resident process, for those who run these tests often.
+"""Programs under test from a resident process: debuggees are forked, not started.
 
-    pytest tests/protocol/test_programs.py --resident
+    pytestmark = pytest.mark.usefixtures("resident_process")
 
-Each worker then has one host, and debuggees are forked from its zygotes in place of importing
-torch each. Tests of starting itself have hosts of their own (tests/resident).
+Each worker then has one host, and debuggees are forked from its zygotes in place of importing torch
+each: test_programs.py took 166 s in place of 500. For modules that are about what is said at a
+stop; tests of starting itself start programs, or have hosts of their own (tests/resident). With
+`pytest --cold` nothing is forked.
 """
 
 from __future__ import annotations
@@ -13,20 +15,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.resident.hosts import running_host
+from tests.resident.hosts import Host, running_host
 
 
-@pytest.fixture(scope="session", autouse=True)
-def resident_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With --resident: adapters that tests start find a host, and wait for its zygotes."""
-    if not request.config.getoption("--resident"):
-        yield
+@pytest.fixture(scope="session")
+def resident_host(request: pytest.FixtureRequest) -> Iterator[Host | None]:
+    """The host of this worker; None with --cold or where nothing can be forked."""
+    if request.config.getoption("--cold") or not hasattr(os, "fork"):
+        yield None
         return
     with running_host() as host:
         host.prepare_adapters()
-        was = dict(os.environ)
-        for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
-            os.environ[name] = host.environment[name]
+        yield host
+
+
+@pytest.fixture(scope="module")
+def resident_process(resident_host: Host | None) -> Iterator[None]:
+    """Adapters that this module's tests start find the host, and wait for its zygotes."""
+    if resident_host is None:
         yield
-        os.environ.clear()
-        os.environ.update(was)
+        return
+    was = dict(os.environ)
+    for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
+        os.environ[name] = resident_host.environment[name]
+    yield
+    os.environ.clear()
+    os.environ.update(was)
