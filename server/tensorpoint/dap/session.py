@@ -640,8 +640,9 @@ class Session(Relay):
             self._pass_on(message, self._places.take_out_of_all)
 
     async def _answer_variables(self, message: Message, reference: int) -> None:
-        rows = await self._stops.variables(reference, self._debugpy)
-        self._client.respond(message, {"variables": rows})
+        body = {"variables": await self._stops.variables(reference, self._debugpy)}
+        self._places.take_out_of_all(body)
+        self._client.respond(message, body)
 
     async def _on_completions(self, message: Message) -> None:
         targets = console.completions(message["arguments"])
