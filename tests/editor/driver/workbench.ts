@@ -178,7 +178,9 @@ export class Workbench {
   }
 
   async addWatch(expression: string): Promise<void> {
-    await this.command('Debug: Add Expression');
+    const header = this.page.locator('.pane-header[aria-label="Watch Section"]');
+    await header.hover();
+    await header.locator('.codicon-watch-expressions-add').click();
     const input = this.page.locator('.debug-watch .monaco-inputbox input');
     await input.fill(expression);
     await input.press('Enter');
