@@ -34,9 +34,9 @@ def storage():
     print(s.nbytes())  # storage
 
 
-if sys.argv[1] != "tensors":
+if sys.argv[1] != "many":
     {"model": model, "tensor": tensor, "large": large, "storage": storage}[sys.argv[1]]()
 else:  # 200 names of 10 MB each, in the frame of the module; not a list, which is cut short
     for number in range(200):
         globals()[f"t{number}"] = torch.ones(2_500_000)
-    print("200 tensors")  # tensors
+    print("200 tensors")  # many

@@ -233,9 +233,8 @@ def test_a_request_without_a_number_is_answered_or_ignored_but_does_no_harm() ->
 
 def test_unknown_requests_fail_and_requests_that_wedge_debugpy_are_answered() -> None:
     wedging = (
-        *("cancel", "restart", "loadedSources", "dataBreakpointInfo", "setDataBreakpoints"),
-        *("breakpointLocations", "readMemory", "writeMemory", "disassemble", "restartFrame"),
-        *("stepBack", "reverseContinue", "setInstructionBreakpoints", "terminateThreads"),
+        *("cancel", "restart", "loadedSources", "breakpointLocations", "writeMemory"),
+        *("disassemble", "restartFrame", "setInstructionBreakpoints", "terminateThreads"),
     )
     with Session() as session:
         session.start("launch", code="x = 1\nprint(x)", console="internalConsole", stopOnEntry=True)
@@ -244,6 +243,12 @@ def test_unknown_requests_fail_and_requests_that_wedge_debugpy_are_answered() ->
         for command in wedging:
             assert f"{command} is not supported" in session.refused(command)
             assert session.request("threads")["threads"]
+        for command in ("stepBack", "reverseContinue"):  # there is no layer to go back to
+            assert session.refused(command)
+        assert "name" in session.refused("dataBreakpointInfo")
+        assert "memoryReference" in session.refused("readMemory")
+        assert "breakpoints" in session.refused("setDataBreakpoints", breakpoints=3)
+        assert session.request("setDataBreakpoints") == {"breakpoints": []}
         assert session.refused("noSuchRequest")
         assert session.refused("initialize", adapterID="again")
         assert session.refused("launch", code="pass")

@@ -198,12 +198,11 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
             found = watching.info(name, **more)
             assert found["dataId"] is None and reason in found["description"], found
         assert "mode" in session.refused("dataBreakpointInfo", name="free", mode="x")
-        assert "not known" in session.refused("setDataBreakpoints", breakpoints=[{"dataId": "9:"}])
-        refused = session.refused(
-            "setDataBreakpoints",
-            breakpoints=[{"dataId": watching.id("free"), "accessType": "read"}],
+        other, read = watching.set(
+            {"dataId": "9:"}, {"dataId": watching.id("free"), "accessType": "read"}
         )
-        assert "only writes" in refused
+        assert not other["verified"] and "of another process" in other["message"]
+        assert not read["verified"] and "only writes" in read["message"]
         answer = session.request(
             "evaluate",
             expression="tp watch net.seen if norm > 2",

@@ -227,21 +227,23 @@ class Tensorpoints:
         self._set["function"] = [item for item in answers if isinstance(item, Tensorpoint)]
         return answers
 
-    def set_data(self, chosen: Sequence[DataChoice]) -> list[Tensorpoint | Refusal]:
+    def set_data(self, chosen: Sequence[DataChoice | Refusal]) -> list[Tensorpoint | Refusal]:
         """Take data breakpoints; an answer for each."""
-        answers = [self.data("data", choice) for choice in chosen]
+        answers = [
+            choice if isinstance(choice, Refusal) else self._data("data", choice)
+            for choice in chosen
+        ]
         self._set["data"] = [item for item in answers if isinstance(item, Tensorpoint)]
         return answers
 
     def add_data(self, choice: DataChoice) -> Tensorpoint | Refusal:
         """Set one more, from the console."""
-        made = self.data("console", choice)
+        made = self._data("console", choice)
         if isinstance(made, Tensorpoint) and made not in self._set["console"]:
             self._set["console"].append(made)
         return made
 
-    def data(self, source: Source, choice: DataChoice) -> Tensorpoint | Refusal:
-        """A data breakpoint as it will be armed."""
+    def _data(self, source: Source, choice: DataChoice) -> Tensorpoint | Refusal:
         try:
             condition = parse_data(choice.condition).text
             parse_hits(choice.hits)

@@ -62,12 +62,12 @@ class DataBreakpoints:
         refused = [item for item in made if isinstance(item, Refusal)]
         return {"breakpoints": [answer(item) for item in made]}, refused
 
-    def _choice(self, item: Message) -> DataChoice:
+    def _choice(self, item: Message) -> DataChoice | Refusal:
         data, _, mode = str(item.get("dataId", "")).partition(":")
         if item.get("accessType") not in (None, "write"):
-            raise ValueError("breakpoints: only writes can be watched")
-        if data not in self._names:
-            raise ValueError(f"breakpoints: dataId {item.get('dataId')!r} is not known")
+            return Refusal(data, "only writes can be watched")
+        if data not in self._names:  # VS Code sends those of one session to all
+            return Refusal(data, f"dataId {item.get('dataId')!r} is of another process")
         condition = str(item.get("condition") or "") or mode
         return DataChoice(data, self._names[data], condition, str(item.get("hitCondition") or ""))
 

@@ -178,11 +178,13 @@ export class Workbench {
   }
 
   async addWatch(expression: string): Promise<void> {
-    await this.command('Debug: Add Expression');
-    const input = this.page.locator('.debug-watch .monaco-inputbox input');
+    const header = this.page.locator('.pane-header[aria-label="Watch Section"]');
+    await header.hover();
+    await header.locator('.codicon-watch-expressions-add').click();
+    const input = this.page.locator('.debug-watch .monaco-inputbox input:visible');
     await input.fill(expression);
     await input.press('Enter');
-    await input.waitFor({ state: 'detached' });
+    await expect(input).toHaveCount(0);
   }
 
   async openLocals(): Promise<void> {

@@ -69,7 +69,7 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   expect(await histogram.evaluate((element: HTMLCanvasElement) => new Set(element.getContext('2d')?.getImageData(0, 0, element.width, element.height).data).size)).toBeGreaterThan(5);
   await canvas.focus();
   await page.keyboard.press('ArrowDown');
-  await expect(frame.locator('.status').first()).toContainText('[3, 0] =');
+  await expect(frame.locator('.status').first()).toContainText('[4, 0] =');
   expect(opened, `opened after ${opened} ms`).toBeLessThan(5000);
   await shot('tensors-view');
 

@@ -6,6 +6,7 @@ all stand still.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -33,8 +34,10 @@ class View:
     def __init__(self, known: Known) -> None:
         self.known = known
         self.cache = Cache()
-        #: Tensors by the number in their memory reference.
+        #: Tensors by the number in their memory reference, and the numbers by identity.
         self._shown: dict[int, weakref.ref[Any]] = {}
+        self._numbers: dict[int, int] = {}
+        self._next = itertools.count(1)
         self._summaries = Summaries(known, self.cache)
         self._children = Children(known)
 
@@ -43,6 +46,14 @@ class View:
         self.cache.clear()
         self.known.owners.clear()
         self._shown.clear()
+        self._numbers.clear()
+
+    def _number(self, tensor: Any) -> int:
+        known = self._numbers.get(id(tensor))
+        if known is None or self.shown(known) is not tensor:
+            known = self._numbers[id(tensor)] = next(self._next)
+            self._shown[known] = weakref.ref(tensor)
+        return known
 
     def shown(self, number: int) -> Any:
         """The tensor of a memory reference; None if it is gone or the program has gone on."""
@@ -89,8 +100,7 @@ class View:
         if not is_tensor(value):
             return hint
         if _has_memory(value):
-            self._shown[id(value)] = weakref.ref(value)
-            hint["memoryReference"] = f"tensorpoint:{id(value)}"
+            hint["memoryReference"] = f"tensorpoint:{self._number(value)}"
         place = None if frame is None else assigned(frame, name)
         if place is not None:
             hint["valueLocationReference"] = [debugger.client_file(place[0]), place[1]]
