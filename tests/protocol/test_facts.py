@@ -60,6 +60,8 @@ CHILDREN = (
 import multiprocessing
 import subprocess
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 
 def idle():
     pass

@@ -10,6 +10,8 @@ from tests.protocol.conftest import Write
 from tests.protocol.dap import STUBBED, Session, line_of
 from tests.protocol.samples import LAYERS, RAISES
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 OURS = [{"filterId": "nonfinite", "condition": "model.layers.*"}, {"filterId": "nonfinite"}]
 
 

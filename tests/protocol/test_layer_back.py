@@ -12,6 +12,8 @@ import pytest
 
 from tests.protocol.dap import PLAIN, Session, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAM = Path(__file__).parent / "layers" / "stateful.py"
 
 

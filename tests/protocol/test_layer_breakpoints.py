@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.protocol.dap import Session, eventually
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
 #: What it prints with nothing set; `test_layer_back` compares with the same.

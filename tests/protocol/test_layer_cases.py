@@ -10,6 +10,8 @@ import pytest
 
 from tests.protocol.dap import Session, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 CASES = Path(__file__).parent / "layers" / "cases.py"
 BEGINS = {str(CASES): [line_of(CASES, "# it begins here")]}
 TWO = ["> (root) (Two)", "> inner (ReLU)", "> last (Linear)", "< (root) (Two)"]

@@ -12,6 +12,8 @@ import pytest
 
 from tests.protocol.dap import PLAIN, VSCODE, Session, adapter_environment, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
 DEEP = "# a line three modules deep"
 CALL = "# the model is called"

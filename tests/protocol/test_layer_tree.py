@@ -17,6 +17,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 torch.set_num_threads(1)
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.programs.expectations import PROGRAMS, load
 from tests.protocol.dap import Message, Session
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 FRAMEWORKS = PROGRAMS / "frameworks"
 
 

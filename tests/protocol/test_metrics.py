@@ -21,6 +21,8 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
 config = GPT2Config(n_layer=2, n_embd=32, n_head=2, n_positions=32, vocab_size=40)

@@ -11,6 +11,8 @@ import pytest
 from tests.programs.expectations import ExpectedStop, load, programs
 from tests.protocol.dap import Session
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAMS = programs()
 
 

@@ -13,6 +13,8 @@ PROGRAM = """\
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 
 class Ratio(nn.Module):
     def __init__(self):

@@ -19,6 +19,8 @@ from tests.protocol.samples import (
     USES_LIBRARY,
 )
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 STOP_AT_B = [{"name": "layer:b", "condition": "step == 1"}]
 
 

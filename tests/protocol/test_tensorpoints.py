@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.protocol.conftest import Write
 from tests.protocol.dap import STUBBED, Session, eventually, line_of
 from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 # The launch configuration -------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ MODEL = """\
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 
 class Head(nn.Module):
     def __init__(self):

@@ -17,6 +17,8 @@ PROGRAM = """\
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 torch.set_num_threads(1)
 torch.manual_seed(0)
 fc = nn.Linear(4, 4)

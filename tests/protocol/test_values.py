@@ -14,7 +14,7 @@ import pytest
 from tests.protocol.dap import Message, Session, line_of
 from tests.protocol.values_program import PROGRAM
 
-pytestmark = pytest.mark.xdist_group("values")
+pytestmark = [pytest.mark.xdist_group("values"), pytest.mark.usefixtures("resident_process")]
 
 
 class Editor:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 torch.set_num_threads(1)
 
 
