@@ -1,7 +1,8 @@
 """One debug session: who answers what, and what is changed on the way through.
 
-Requests we don't know go to debugpy, its events and answers go to the
-client; the tables at the top of `Session` name everything that is treated otherwise.
+Requests we don't know go to debugpy, its events and answers go to the client; the tables at the top
+of `Session` name everything that is treated otherwise. How breakpoints are set is in `arming`, what
+is said of a program that is suspended in `paused`; here are its start, its children and its end.
 """
 
 from __future__ import annotations
@@ -12,25 +13,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from ..wire import WIRE_VERSION, Plan, Stop
-from . import console, facts, launch, layer_tree, resident, status, values, way
-from .breakpoints import (
-    FILTERS,
-    Refusal,
-    Split,
-    Tensorpoints,
-    split_filters,
-    split_functions,
-)
+from ..wire import WIRE_VERSION, Plan
+from . import launch, resident, values
+from .breakpoints import FILTERS
 from .children import ChildListener
-from .data import BREAKPOINT_MODES, DataBreakpoints
-from .injection import AgentError, boot, imported, list_layers, no_grad, sync
-from .layer_thread import LayerThreads
+from .data import BREAKPOINT_MODES
+from .injection import AgentError, boot, imported, sync
+from .paused import Paused
 from .peer import Message, Peer
-from .relay import Relay
-from .stops import Stops, torch_error
 from .upstream import NEVER_ANSWERED, Upstream
-from .values import Places
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +29,6 @@ _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
-#: How long after its debugger is gone a program is told to have ended.
-_ENDING_SECONDS = 1.0
 #: How long debugpy has for a disconnect, and for one that lets a launched program end by itself.
 _DISCONNECT_SECONDS = 8.0
 _EXIT_BY_ITSELF_SECONDS = 40.0
@@ -49,7 +38,7 @@ _HELLO_SECONDS = 10.0
 _LEARNING_SECONDS = 0.5
 
 
-class Session(Relay):
+class Session(Paused):
     """What we make of a debug session: who answers what."""
 
     def __init__(
@@ -60,21 +49,12 @@ class Session(Relay):
         self._child_of = child_of
         self._sessions: set[asyncio.Task[None]] = set()
         self._children = ChildListener(self._child_handler)
-        self._tensorpoints = Tensorpoints()
-        self._stops = Stops()
-        self._places = Places()
-        self._data = DataBreakpoints(self._tensorpoints)
-        self._layer_threads = LayerThreads(
-            client, lambda: self._debugpy, self._resumed, self._places.present
-        )
         self._initialize: Message = {}
         self._launch_texts: list[str] = []
         self._debugpy_filters: list[Message] = []
         self._agent_wanted = False
-        self._agent_running = False
         #: True if the other side is a proxy like this one, which then does all the work.
         self._transparent = False
-        self._syncing: asyncio.Task[None] | None = None
         #: The launch from the resident process, and the event that waits for its process id.
         self._resident: resident.Launch | None = None
         self._process_event: Message | None = None
@@ -162,14 +142,6 @@ class Session(Relay):
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
                 self._pass_on(message)
-
-    async def _carry_out(self, request: Message, work: Awaitable[None]) -> None:
-        """Answer a request; what a client sends may fail it but not the session."""
-        try:
-            await work
-        except Exception as error:
-            _log.info("%s failed", request["command"], exc_info=True)
-            self._client.refuse(request, f"{request['command']}: {error}")
 
     async def _from_debugpy(self, message: Message) -> None:
         if message.get("type") == "event":
@@ -282,6 +254,12 @@ class Session(Relay):
             self._client.send(self._process_event)
             self._process_event = None
 
+    async def _on_stopped(self, message: Message) -> None:
+        if self._resident is not None and not self._learned:
+            self._learned = True
+            self._spawn(self._learn(self._resident))
+        await super()._on_stopped(message)
+
     async def _learn(self, launching: resident.Launch) -> None:
         """Tell the host what this program imports, so that the next one has it already."""
         await asyncio.sleep(_LEARNING_SECONDS)
@@ -361,318 +339,6 @@ class Session(Relay):
         if self._syncing is not None:
             await self._syncing
         self._pass_on(message)
-
-    # Tensorpoints ------------------------------------------------------------------------------
-
-    async def _on_set_exception_breakpoints(self, message: Message) -> None:
-        theirs, split, refused = split_filters(message["arguments"], self._tensorpoints.set_filters)
-        self._breakpoints_set(message, theirs, split, refused)
-
-    async def _on_set_function_breakpoints(self, message: Message) -> None:
-        theirs, split, refused = split_functions(
-            message["arguments"], self._tensorpoints.set_functions, self._tensorpoints.unknown
-        )
-        self._breakpoints_set(message, theirs, split, refused)
-
-    async def _on_set_data_breakpoints(self, message: Message) -> None:
-        body, refused = self._data.set(message["arguments"])
-        for refusal in refused:
-            self._tell(refusal)
-        self._sync_plan()
-        self._client.respond(message, body)
-
-    def _breakpoints_set(
-        self, message: Message, theirs: Message, split: Split, refused: list[Refusal]
-    ) -> None:
-        for refusal in refused:
-            self._tell(refusal)
-        self._sync_plan()
-
-        def merge(body: Message) -> None:
-            split.refresh(self._tensorpoints.unknown)
-            body["breakpoints"] = split.merge(body.get("breakpoints") or [])
-
-        async def answer() -> None:
-            if self._syncing is not None:  # the agent says which layers there are
-                await self._syncing
-            self._pass_on({**message, "arguments": theirs}, merge)
-
-        if self._agent_running and message["command"] == "setFunctionBreakpoints":
-            self._spawn(self._carry_out(message, answer()))
-        else:
-            self._pass_on({**message, "arguments": theirs}, merge)
-
-    def _tell(self, refusal: Refusal) -> None:
-        """VS Code only dims a refused breakpoint's row; say why as well."""
-        self._client.output(f"Tensorpoint: condition refused: {refusal.reason}", "important")
-
-    def _sync_plan(self) -> None:
-        if not self._agent_running:
-            return
-        previous, plan = self._syncing, self._tensorpoints.plan()
-
-        async def send() -> None:
-            if previous is not None:
-                await previous
-            try:
-                await sync(self._debugpy, plan)
-            except AgentError as error:
-                if not await self._is_ending():
-                    self._client.output(f"Tensorpoint: not armed: {error}", "important")
-
-        self._syncing = self._spawn(send())
-
-    async def _is_ending(self) -> bool:
-        """Whether the program has just ended: it goes before `terminated` comes."""
-        try:
-            await asyncio.wait_for(self._ended.wait(), _ENDING_SECONDS)
-        except asyncio.TimeoutError:  # another class than TimeoutError on Python 3.10
-            return False
-        return True
-
-    async def _on_evaluate(self, message: Message) -> None:
-        arguments: Message = message["arguments"]
-        expression = str(arguments.get("expression", ""))
-        if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
-            if self._stops.is_past(int(arguments.get("frameId") or 0)):
-                self._client.refuse(message, "that operation is over: choose a frame of the stack")
-            else:
-                self._pass_on(message, self._places.take_out)
-            return
-        glob = console.facts_glob(expression)
-        if glob is not None:
-            self._spawn(self._carry_out(message, self._show_facts(message, glob)))
-            return
-        watched = console.watched(expression)
-        if watched is not None:
-            self._spawn(self._carry_out(message, self._watch(message, watched)))
-            return
-        glob = console.no_grad_glob(expression)
-        if glob is not None:
-            self._spawn(self._carry_out(message, self._show_no_grad(message, glob)))
-            return
-        how = console.step(expression)
-        if how is not None:
-            step = {**message, "arguments": {"how": how}}
-            self._spawn(self._carry_out(message, self._take_step(step)))
-            return
-        try:
-            answer, changed = console.run(expression, self._tensorpoints)
-        except console.ConsoleError as error:
-            self._client.refuse(message, str(error))
-            return
-        if changed:
-            self._sync_plan()
-        self._client.respond(message, {"result": answer, "variablesReference": 0})
-
-    async def _on_facts(self, message: Message) -> None:
-        # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
-        self._spawn(self._carry_out(message, self._answer_facts(message)))
-
-    async def _answer_facts(self, message: Message) -> None:
-        recording = self._tensorpoints.recording
-        request = facts.request(message["arguments"])
-        if request.record is not None and recording.want("request", request.record):
-            self._sync_plan()
-        self._client.respond(message, await recording.answer(request, await self._agent()))
-
-    async def _show_facts(self, message: Message, glob: str) -> None:
-        text = await self._tensorpoints.recording.table(glob, await self._agent())
-        self._client.respond(message, {"result": text, "variablesReference": 0})
-
-    async def _watch(self, message: Message, text: str) -> None:
-        frame = int(message["arguments"].get("frameId") or 0)
-        answer = await self._data.watch(text, frame, await self._agent())
-        self._sync_plan()
-        self._client.respond(message, {"result": answer, "variablesReference": 0})
-
-    async def _show_no_grad(self, message: Message, glob: str) -> None:
-        text = await no_grad(await self._agent(), glob)
-        self._client.respond(message, {"result": text, "variablesReference": 0})
-
-    async def _on_layers(self, message: Message) -> None:
-        self._spawn(self._carry_out(message, self._answer_layers(message)))
-
-    async def _answer_layers(self, message: Message) -> None:
-        body = await layer_tree.answer(message["arguments"], await self._agent())
-        self._client.respond(message, body)
-
-    async def _on_status(self, message: Message) -> None:
-        self._spawn(self._carry_out(message, self._answer_status(message)))
-
-    async def _answer_status(self, message: Message) -> None:
-        agent = await self._agent() if self._agent_running else None
-        self._client.respond(message, await status.status(self._tensorpoints, agent))
-
-    async def _on_check(self, message: Message) -> None:
-        self._client.respond(message, status.check(message["arguments"]))
-
-    async def _agent(self) -> Peer:
-        """The way to the agent, once it has the newest plan. Raises AgentError."""
-        if not self._agent_running:
-            raise AgentError("there is no agent in this program")
-        if self._syncing is not None:
-            await self._syncing
-        return self._debugpy
-
-    async def _on_agent_event(self, message: Message) -> None:
-        body: Message = message.get("body") or {}
-        if body.get("kind") == "note":
-            self._client.output(f"Tensorpoint: {body.get('text')}", "console")
-            return
-        if body.get("kind") == "listing":
-            part = {"events": body["events"], "last": body["last"]}
-            self._client.event("tensorpoint/layerEvents", part)
-            return
-        if body.get("kind") == "layers":
-            changed, missing = self._tensorpoints.learn(body["breakpoints"])
-            for breakpoint in changed:
-                self._client.event("breakpoint", {"reason": "changed", "breakpoint": breakpoint})
-            for reason in missing:
-                self._client.output(f"Tensorpoint: {reason}", "important")
-            return
-        _log.warning("the agent reports a fault: %s", body)
-        self._client.output(
-            f"Tensorpoint: a fault while {body.get('activity')}: {body.get('error')}. It is "
-            f"switched off and the program goes on.\n{body.get('traceback', '')}",
-            "important",
-        )
-
-    # Stops -------------------------------------------------------------------------------------
-
-    def _resumed(self) -> None:
-        """The program runs: what was numbered at its stop is no more."""
-        self._stops.clear()
-        self._places.clear()
-        self._layer_threads.clear()
-
-    async def _on_stopped(self, message: Message) -> None:
-        self._resumed()
-        body: Message = message.get("body") or {}
-        self._layer_threads.take(body)
-        if self._resident is not None and not self._learned:
-            self._learned = True
-            self._spawn(self._learn(self._resident))
-        told = self._stops.take(body) or torch_error(body)
-        if told is not None:
-            self._client.event(
-                "output",
-                {
-                    "category": "console",
-                    "output": f"{told.text}\n",
-                    "source": {"path": told.file},
-                    "line": told.line,
-                },
-            )
-        for output in way.outputs(told.operation) if isinstance(told, Stop) else ():
-            self._client.event("output", output)
-        self._client.send(message)
-
-    async def _on_continued(self, message: Message) -> None:
-        if not self._layer_threads.swallow_continued():
-            self._resumed()
-            self._client.send(message)
-
-    async def _on_threads(self, message: Message) -> None:
-        self._spawn(self._carry_out(message, self._list_threads(message)))
-
-    async def _list_threads(self, message: Message) -> None:
-        response = await self._debugpy.request("threads", message["arguments"])
-        if response.get("success") and self._agent_running:
-            try:
-                await self._layer_threads.add_threads(response["body"])
-            except AgentError as error:  # the threads are there all the same
-                _log.info("no layers: %s", error)
-        self._client.send({**response, "request_seq": message["seq"]})
-
-    async def _on_back_by_lines(self, message: Message) -> None:
-        self._client.refuse(
-            message,
-            'lines have no step back: it goes by layers, on the thread named "layers of ..." or '
-            "by tp step back in the debug console",
-        )
-
-    async def _on_step(self, message: Message) -> None:
-        self._spawn(self._carry_out(message, self._take_step(message)))
-
-    async def _on_list_layers(self, message: Message) -> None:
-        self._spawn(self._carry_out(message, self._list_layers(message)))
-
-    async def _list_layers(self, message: Message) -> None:
-        self._client.respond(message, await list_layers(await self._agent()))
-
-    async def _take_step(self, message: Message) -> None:
-        how = str(message["arguments"].get("how"))
-        if how not in console.STEPS:
-            raise ValueError(f"how must be one of {', '.join(console.STEPS)}")
-        await self._agent()
-        await self._layer_threads.take_step(message, how)
-
-    async def _on_stack_trace(self, message: Message) -> None:
-        arguments: Message = message["arguments"]
-        self._pass_on(message, lambda body: self._stops.note_stack(arguments, body))
-
-    async def _on_exception_info(self, message: Message) -> None:
-        body = self._stops.exception_info(message["arguments"])
-        if body is None:
-            self._pass_on(message)
-        else:
-            self._client.respond(message, body)
-
-    async def _on_scopes(self, message: Message) -> None:
-        frame = int(message["arguments"].get("frameId", 0))
-        if self._stops.is_past(frame):
-            self._client.respond(message, {"scopes": []})
-            return
-        scope = self._stops.scope(frame)
-
-        def put_first(body: Message) -> None:
-            if scope is not None:
-                body["scopes"] = [scope, *(body.get("scopes") or [])]
-
-        self._pass_on(message, put_first)
-
-    async def _on_variables(self, message: Message) -> None:
-        reference = int(message["arguments"].get("variablesReference", 0))
-        if self._stops.owns(reference):
-            self._spawn(self._carry_out(message, self._answer_variables(message, reference)))
-        else:
-            self._pass_on(message, self._places.take_out_of_all)
-
-    async def _answer_variables(self, message: Message, reference: int) -> None:
-        body = {"variables": await self._stops.variables(reference, self._debugpy)}
-        self._places.take_out_of_all(body)
-        self._client.respond(message, body)
-
-    async def _on_completions(self, message: Message) -> None:
-        targets = console.completions(message["arguments"])
-
-        def add(body: Message) -> None:
-            known = {item.get("label") for item in body.get("targets") or ()}
-            mine = [item for item in targets if item["label"] not in known]
-            body["targets"] = [*(body.get("targets") or ()), *mine]
-
-        self._pass_on(message, add)
-
-    async def _on_set(self, message: Message) -> None:
-        self._pass_on(message, self._places.take_out)
-
-    async def _on_locations(self, message: Message) -> None:
-        self._client.respond(message, self._places.location(message["arguments"]))
-
-    def _answered_by(
-        self, ask: Callable[[Message, Peer], Awaitable[Message]]
-    ) -> Callable[[Message], Awaitable[None]]:
-        """A request that the agent answers."""
-
-        async def answer(message: Message) -> None:
-            self._client.respond(message, await ask(message["arguments"], await self._agent()))
-
-        async def begin(message: Message) -> None:
-            # Not here: a program that doesn't answer must not keep us from reading `disconnect`.
-            self._spawn(self._carry_out(message, answer(message)))
-
-        return begin
 
     # Children ----------------------------------------------------------------------------------
 
