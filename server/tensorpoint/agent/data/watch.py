@@ -1,7 +1,7 @@
 """Compares what is watched at boundaries, and stops where a condition turns true.
 
 What a boundary costs: for each target a look-up and a comparison of identity, version, shape and
-dtype, some 2 us. What torch's version counter does not see (`.data`, a kernel of the program's own,
+dtype, 14 us. What torch's version counter does not see (`.data`, a kernel of the program's own,
 numpy) is found by a sum over the bits, taken where a root returns and around backward passes and
 optimizer steps, on the CPU.
 

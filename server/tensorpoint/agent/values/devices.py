@@ -8,7 +8,8 @@ then on, pytorch#74079), nor where the program has no context: a look must not c
 tensor is marked as used on our stream where we stop waiting, so that the allocator doesn't hand its
 memory on too early.
 
-Written against torch 2.13's sources (torch/cuda/streams.py, c10/cuda/CUDACachingAllocator.cpp).
+The CUDA part follows torch 2.13 (torch/cuda/streams.py, c10/cuda/CUDACachingAllocator.cpp); its
+guards are tested with a pretended device, the rest on one where there is one.
 """
 
 from __future__ import annotations
