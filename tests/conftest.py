@@ -1,8 +1,15 @@
 """What holds for every test: nothing is fetched, and two workers share the machine's cores."""
 
+from __future__ import annotations
+
 import os
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+Write = Callable[..., Path]
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -20,3 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cold", action="store_true", help="start each debuggee, fork none from a resident process"
     )
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a program (dedented) to a file of its own and return the path."""
+
+    def write(code: str, name: str = "program.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(code), encoding="utf-8")
+        return path
+
+    return write

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import SERVER, STUB, Message, Session, eventually, free_port, line_of
 from tests.protocol.samples import LAYERS
 

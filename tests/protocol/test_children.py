@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import (
     PLAIN,
     STUBBED,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import Message, Session, line_of
 
 PROGRAM = """\

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import (
     SERVER,
     STUBBED,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, line_of
 from tests.protocol.samples import LAYERS, RAISES
 

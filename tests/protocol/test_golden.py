@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import SERVER, STUB, STUBBED, Message, Session, line_of
 from tests.protocol.samples import GATE, LAYERS
 

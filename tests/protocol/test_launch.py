@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUB, STUBBED, Message, Session, line_of
 from tests.protocol.samples import GATE, LAYERS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import SERVER, STUB, VSCODE, Message, Session, line_of
 from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
 from tests.protocol.test_attach import Debuggee, debuggee

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, adapter_environment
 from tests.protocol.samples import LAYERS
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import Session, adapter_environment, line_of
 
 PROGRAM = """\

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUB, STUBBED, Message, Session, line_of
 from tests.protocol.pythons import other_pythons
 from tests.protocol.samples import LAYERS, LIBRARY, THREADS, USES_LIBRARY

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import Message, Session, line_of
 
 PROGRAM = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, eventually, line_of
 from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, adapter_environment, line_of
 from tests.protocol.pythons import other_pythons
 from tests.protocol.samples import LAYERS, RAISES

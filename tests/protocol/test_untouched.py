@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import Session
 
 #: What both programs end with; the digest is of all that training has left.

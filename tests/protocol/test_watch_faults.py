@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.protocol.conftest import Write
+from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, line_of
 from tests.protocol.samples import LAYERS
 

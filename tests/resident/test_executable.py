@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from tests.conftest import Write
 from tests.protocol.dap import Session, eventually
-from tests.resident.conftest import Write
 from tests.resident.hosts import SERVER, Host, run
 
 pytestmark = pytest.mark.xdist_group("resident")

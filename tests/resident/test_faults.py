@@ -18,8 +18,8 @@ import pytest
 
 from tensorpoint.resident.client import NoHost
 from tensorpoint.resident.messages import Environment, ZygoteStatus
+from tests.conftest import Write
 from tests.protocol.dap import eventually, processes_with
-from tests.resident.conftest import Write
 from tests.resident.hosts import Host, run, running_host, start
 
 pytestmark = pytest.mark.xdist_group("resident")

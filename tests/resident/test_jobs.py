@@ -13,8 +13,8 @@ import pytest
 
 from tensorpoint.resident.jobs import Job, Outcome, run_job
 from tensorpoint.resident.messages import Environment
+from tests.conftest import Write
 from tests.protocol.dap import eventually
-from tests.resident.conftest import Write
 from tests.resident.hosts import Host
 
 pytestmark = pytest.mark.xdist_group("resident")

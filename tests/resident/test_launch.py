@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tensorpoint.resident.messages import ZygoteStatus
+from tests.conftest import Write
 from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
-from tests.resident.conftest import Write
 from tests.resident.hosts import Host
 
 pytestmark = pytest.mark.xdist_group("resident")

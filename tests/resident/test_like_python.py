@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.resident.conftest import Write
+from tests.conftest import Write
 from tests.resident.hosts import Host
 
 pytestmark = pytest.mark.xdist_group("resident")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Write
 from tests.protocol.dap import eventually
 from tests.protocol.samples import GATE
-from tests.resident.conftest import Write
 from tests.resident.hosts import SERVER, Host, run
 
 pytestmark = pytest.mark.xdist_group("resident")

@@ -184,7 +184,7 @@ def client_path(frame: FrameType) -> str:
 
 
 def client_file(path: str) -> str:
-    """A file as the client knows it."""
+    """A file as the client knows it: absolute, and mapped by `pathMappings`."""
     files = sys.modules.get("pydevd_file_utils")
     if files is None:
         return os.path.abspath(path)

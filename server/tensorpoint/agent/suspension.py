@@ -37,15 +37,6 @@ def resume() -> None:
         lifecycle.resume_threads("*")
 
 
-def client_file(path: str) -> str:
-    """A file as the client knows it: absolute, and mapped by `pathMappings`."""
-    files = sys.modules.get("pydevd_file_utils")
-    if files is None:
-        return os.path.abspath(path)
-    absolute = files.get_abs_path_real_path_and_base_from_file(path)[0]
-    return str(files.map_file_to_client(absolute)[0])
-
-
 def is_library(path: str) -> bool:
     """Whether a file was installed rather than written by the user, told by its path."""
     parts = path.replace("\\", "/").split("/")

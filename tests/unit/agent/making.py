@@ -26,19 +26,6 @@ class Makes(nn.Module):
         return torch.cat([torch.full_like(x[:1], self.value), x[1:]])
 
 
-class Does(nn.Module):
-    """Runs a function as its forward, around children."""
-
-    def __init__(self, act: Any, **children: nn.Module) -> None:
-        super().__init__()
-        self.act = act
-        for name, child in children.items():
-            self.add_module(name, child)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.act(self, *args, **kwargs)
-
-
 X = torch.ones(4, 2)
 
 

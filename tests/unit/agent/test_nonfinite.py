@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tests.unit.agent.armed import armed, rule
-from tests.unit.agent.making import INF, NAN, Does, Makes, X, chain, ran
+from tests.unit.agent.making import INF, NAN, Makes, X, chain, ran
+from tests.unit.agent.spoiling import Does
 
 # Who made it -------------------------------------------------------------------------------------
 

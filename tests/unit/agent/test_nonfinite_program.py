@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.unit.agent.armed import armed
-from tests.unit.agent.making import NAN, Does, Makes, X, chain, ran
+from tests.unit.agent.making import NAN, Makes, X, chain, ran
+from tests.unit.agent.spoiling import Does
 
 # What the program notices ------------------------------------------------------------------------
 

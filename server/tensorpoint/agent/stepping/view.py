@@ -87,7 +87,7 @@ def _shown(layer: Layer) -> LayerFrame:
         library = not debugger.in_project(frame)
     elif file is not None:
         library = suspension.is_library(file)
-        file = suspension.client_file(file)
+        file = debugger.client_file(file)
     return LayerFrame(
         path=layer.path,
         type=type(layer.module).__name__,
