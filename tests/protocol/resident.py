@@ -4,8 +4,8 @@
 
 Each worker then has one host, and debuggees are forked from its zygotes in place of importing torch
 each: 20 tests of test_programs.py took 120 s instead of 355. For modules that are about what is
-said at a stop; tests of starting itself start programs, or have hosts of their own (tests/resident).
-With `pytest --cold` nothing is forked.
+said at a stop; tests of starting itself start programs, or have hosts of their own, in
+tests/resident. With `pytest --cold` nothing is forked.
 """
 
 from __future__ import annotations
