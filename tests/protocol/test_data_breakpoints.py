@@ -10,11 +10,11 @@ import pytest
 from tests.conftest import Write
 from tests.protocol.dap import Message, Session, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAM = """\
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -15,6 +15,8 @@ import pytest
 
 from tests.protocol.dap import STUBBED, Session, adapter_environment, eventually, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 NET = """\
 import sys
 import time
@@ -59,8 +61,6 @@ CHILDREN = (
     + """\
 import multiprocessing
 import subprocess
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 
 def idle():

@@ -10,14 +10,14 @@ import pytest
 
 from tests.protocol.dap import Session, eventually, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 NET = """\
 import time
 from pathlib import Path
 
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.set_num_threads(1)
 

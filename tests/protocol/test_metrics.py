@@ -13,6 +13,8 @@ import pytest
 from tensorpoint.conditions import parse
 from tests.protocol.dap import adapter_environment
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAM = """\
 import math
 import sys
@@ -20,8 +22,6 @@ import sys
 import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

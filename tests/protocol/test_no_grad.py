@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import Write
 from tests.protocol.dap import Session, adapter_environment, line_of
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 PROGRAM = """\
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.set_num_threads(1)
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.protocol.dap import Session
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAM = """\
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 
 class Ratio(nn.Module):

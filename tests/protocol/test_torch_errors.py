@@ -14,11 +14,11 @@ from tests.protocol.dap import STUBBED, Session, adapter_environment, line_of
 from tests.protocol.pythons import other_pythons
 from tests.protocol.samples import LAYERS, RAISES
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 MODEL = """\
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 
 class Head(nn.Module):

@@ -13,11 +13,11 @@ from tensorpoint.agent.values.measures import Measures
 from tensorpoint.conditions.metrics import ON_VALUES
 from tests.protocol.dap import Message, Session, eventually, line_of
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 PROGRAM = """\
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

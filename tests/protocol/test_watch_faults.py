@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, line_of
 from tests.protocol.samples import LAYERS
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 #: Each step hands the watches something that they can't look at without an exception.
 NASTY = """\
@@ -13,8 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("resident_process")
 
 torch.set_num_threads(1)
 
