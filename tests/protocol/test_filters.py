@@ -158,7 +158,9 @@ def test_function_breakpoints_are_merged_in_the_clients_order(write: Write) -> N
     with Session() as session:
         session.start("launch", program=str(program), console="internalConsole")
         items = session.request("setFunctionBreakpoints", breakpoints=wanted)["breakpoints"]
-        assert [item["verified"] for item in items] == [True, True, False, False, True, True]
+        # Whether there are such layers is known once a model is called.
+        assert [item["verified"] for item in items] == [False, True, False, False, True, False]
+        assert "once a model has been called" in items[0]["message"]
         assert "path of a module" in items[2]["message"]
         assert items[3]["message"].endswith("^")
         assert items[3]["message"] in session.output("important")

@@ -88,7 +88,9 @@ class Paused(Arming):
 
     async def _on_stack_trace(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        self._pass_on(message, lambda body: self._stops.note_stack(arguments, body))
+        thread = int(arguments.get("threadId", 0))
+        start, levels = (int(arguments.get(name) or 0) for name in ("startFrame", "levels"))
+        self._pass_on(message, lambda body: self._stops.note_stack(thread, start, levels, body))
 
     async def _on_exception_info(self, message: Message) -> None:
         body = self._stops.exception_info(message["arguments"])

@@ -61,12 +61,11 @@ class Stops:
         self._replayed.clear()
         self._ways.clear()
 
-    def note_stack(self, arguments: Message, body: Message) -> None:
+    def note_stack(self, thread: int, start: int, levels: int, body: Message) -> None:
         """Learn which frame id the top frame of a stopped thread has, and add to its stack.
 
-        Editors ask for the top frame, then for the rest.
+        Editors ask for the top frame, then for the rest; no `levels` (0) are all.
         """
-        thread, start = int(arguments.get("threadId", 0)), int(arguments.get("startFrame") or 0)
         frames: list[Message] = body.get("stackFrames") or []
         if thread not in self._by_thread:
             return
@@ -76,7 +75,7 @@ class Stops:
         _mark_replayed(frames, self._replayed.get(thread, []))
         below, real = self._ways[thread], int(body.get("totalFrames") or start + len(frames))
         if below:
-            end = start + (int(arguments.get("levels") or 0) or real + len(below))
+            end = start + (levels or real + len(below))
             shown = below[max(0, start - real) : max(0, end - real)]
             body.update(stackFrames=[*frames, *shown], totalFrames=real + len(below))
 

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -43,7 +44,18 @@ class Debugger:
             log.describe_environment = _nothing
         _send_without_delay()
         cli: Any = sys.modules["debugpy.server.cli"]
-        cli.main()
+        _as_pydevd()(cli.main)
+
+
+def _as_pydevd() -> Callable[[Callable[[], None]], None]:
+    """A function that calls another, and looks like the one of pydevd's that runs a program.
+
+    pydevd takes an exception for uncaught where it leaves the outermost frame, or that function
+    (`pydevd_trace_dispatch_regular`). Our outermost frame is the zygote's, and left by none.
+    """
+    scope: dict[str, Any] = {}
+    exec(compile("def _exec(act):\n    act()\n", "pydevd.py", "exec"), scope)
+    return scope["_exec"]
 
 
 def _send_without_delay() -> None:
