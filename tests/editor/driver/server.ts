@@ -90,6 +90,8 @@ function environmentFor(home: string, more: Record<string, string>): NodeJS.Proc
     // It would ask the extension gallery for updates.
     EXTENSIONS_GALLERY: '{"serviceUrl":""}',
     HF_HUB_OFFLINE: '1',
+    // One that is started on demand would outlive the scenario.
+    TENSORPOINT_RESIDENT: '0',
     ...more,
   };
 }

@@ -134,7 +134,13 @@ export class Workbench {
     await expect(this.page.locator('.debug-top-stack-frame-line, .debug-focused-stack-frame-line').first()).toBeVisible({ timeout: STOP_MS });
     if (!(await this.page.locator('.debug-call-stack').isVisible())) await this.openDebugView();
     const frame = this.callStack.filter({ hasText: new RegExp(`${escaped(file)}\\s*${line}:`) }).first();
-    await expect(frame).toBeVisible();
+    // Beside a layer thread the Python thread is a row, collapsed if the view was opened after the stop.
+    const thread = this.callStack.first();
+    await expect(frame.or(thread).first()).toBeVisible();
+    await expect(async () => {
+      if ((await thread.getAttribute('aria-expanded')) === 'false') await thread.locator('.monaco-tl-twistie').click();
+      await expect(frame).toBeVisible({ timeout: 2000 });
+    }).toPass({ timeout: 20_000 });
   }
 
   async ended(): Promise<void> {
