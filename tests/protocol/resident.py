@@ -41,3 +41,9 @@ def resident_process(resident_host: Host | None) -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(was)
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not this test: a fork has torch among its modules, whether the program imports it or not."""
+    monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")

@@ -185,6 +185,7 @@ def test_switching_off_leaves_no_hook(program: Any) -> None:
         assert session.evaluate(hooks, stopped) == "0"
 
 
+@pytest.mark.usefixtures("cold")
 def test_without_torch_and_without_a_module(program: Any) -> None:
     path = program("print('before')\nimport torch\nprint('after')\n")
     with Session() as session:
@@ -317,6 +318,7 @@ def test_run_leaves_facts_of_each_process_that_has_some(program: Any, tmp_path: 
         assert path.name == f"facts.json.{facts['pid']}" and facts["step"] == 2
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_program_without_torch_leaves_a_file_that_says_so(program: Any, tmp_path: Path) -> None:
     file = tmp_path / "facts.json"
     done = run("--facts", file, program("pass"))

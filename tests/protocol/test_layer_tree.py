@@ -120,8 +120,8 @@ def test_conditions_are_checked_before_there_is_a_program() -> None:
         assert "condition" in session.refused("tensorpoint/check", condition=None)
 
 
-def test_without_torch_and_without_debugging(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")  # a fork has torch, imported or not
+@pytest.mark.usefixtures("cold")
+def test_without_torch_and_without_debugging(program: Any) -> None:
     path = program("import time\nprint('here', flush=True)\ntime.sleep(3)  # wait\n")
     with Session() as session:
         session.launch(path, breakpoints={str(path): [line_of(path, "# wait")]})
