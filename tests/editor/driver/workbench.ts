@@ -135,12 +135,11 @@ export class Workbench {
     if (!(await this.page.locator('.debug-call-stack').isVisible())) await this.openDebugView();
     const frame = this.callStack.filter({ hasText: new RegExp(`${escaped(file)}\\s*${line}:`) }).first();
     // Beside a layer thread the Python thread is a row, collapsed if the view was opened after the stop.
-    const thread = this.callStack.first();
-    await expect(frame.or(thread).first()).toBeVisible();
+    const collapsed = this.callStack.and(this.page.locator('[aria-expanded="false"]')).filter({ hasNotText: /^layers of/ });
     await expect(async () => {
-      if ((await thread.getAttribute('aria-expanded')) === 'false') await thread.locator('.monaco-tl-twistie').click();
+      if (!(await frame.isVisible()) && (await collapsed.count()) > 0) await collapsed.first().locator('.monaco-tl-twistie').click();
       await expect(frame).toBeVisible({ timeout: 2000 });
-    }).toPass({ timeout: 20_000 });
+    }).toPass({ timeout: 30_000 });
   }
 
   async ended(): Promise<void> {
