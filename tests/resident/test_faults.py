@@ -299,6 +299,18 @@ def test_idle_zygotes_and_then_the_host_end(write: Write) -> None:
         eventually(over, "the host's end")
 
 
+def test_a_host_whose_folder_was_cleared_away_ends_after_its_programs(write: Write) -> None:
+    with running_host(TENSORPOINT_HOST_LOOK_S="0.2") as host:
+        program = begin(host, write(LOOP))
+        status = host.status()
+        (host.folder / "host").unlink()
+        time.sleep(1)
+        assert program.poll() is None and not gone(status.pid)
+        program.kill()
+        program.wait()
+        eventually(lambda: gone(status.pid), "the end of the host")
+
+
 def test_too_much_memory_is_given_back(write: Write) -> None:
     with running_host(TENSORPOINT_HOST_MEMORY_MIB="1", TENSORPOINT_HOST_LOOK_S="0.5") as host:
         host.acquire(**NO_TORCH)

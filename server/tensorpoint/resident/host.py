@@ -41,6 +41,8 @@ class Host:
         self._token = places.new_token(folder)
         self._residents: dict[Key, Resident] = {}
         self._used = time.monotonic()
+        #: Of the socket that we listen at.
+        self._inode = 0
         self._over = asyncio.Event()
 
     async def run(self) -> None:
@@ -53,12 +55,14 @@ class Host:
             loop.add_signal_handler(number, self._over.set)
         server = await asyncio.start_unix_server(self._on_client, str(socket), limit=_LINE)
         socket.chmod(0o600)
+        self._inode = socket.stat().st_ino
         tidying = asyncio.ensure_future(self._tidy())
         _log.info("host %d listens at %s", os.getpid(), socket)
         await self._over.wait()
         tidying.cancel()
         server.close()
-        socket.unlink(missing_ok=True)
+        if self._is_reachable():
+            socket.unlink()
         await asyncio.gather(*(resident.stop() for resident in self._residents.values()))
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,20 +117,27 @@ class Host:
             limits={"idle_s": IDLE_S, "memory_mib": MEMORY_MIB},
         )
 
+    def _is_reachable(self) -> bool:
+        """Whether clients still find us: somebody may have cleared the folder away."""
+        try:
+            return places.host_socket(self._folder).stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
     async def _tidy(self) -> None:
         """Now and then: give back what nobody uses."""
         while True:
             await asyncio.sleep(min(_LOOK_S, IDLE_S))
-            now = time.monotonic()
+            now, lost = time.monotonic(), not self._is_reachable()
             by_age = sorted(self._residents.values(), key=lambda resident: resident.used)
             memory = sum(resident.memory() for resident in by_age)
             for resident in by_age:
                 over = memory > MEMORY_MIB and len(self._residents) > 1
-                if resident.idle and (over or now - resident.used > IDLE_S):
+                if resident.idle and (over or lost or now - resident.used > IDLE_S):
                     memory -= resident.memory()
                     await resident.stop()
                     del self._residents[resident.key]
-            if not self._residents and now - self._used > IDLE_S:
+            if not self._residents and (lost or now - self._used > IDLE_S):
                 self._over.set()
 
 
