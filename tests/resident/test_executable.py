@@ -58,7 +58,8 @@ def test_torchrun_starts_its_ranks_from_it(
         dist.init_process_group("gloo")
         t = torch.ones(1) * dist.get_rank()
         dist.all_reduce(t)
-        print("rank", dist.get_rank(), "sum", t.item(), os.environ["LOCAL_RANK"], flush=True)
+        text = f"rank {dist.get_rank()} sum {t.item()} {os.environ['LOCAL_RANK']}\\n"
+        os.write(1, text.encode())  # at once: the ranks share the pipe
         dist.destroy_process_group()
         """
     )

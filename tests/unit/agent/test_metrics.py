@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 from types import ModuleType
@@ -199,11 +200,12 @@ def test_memory_growth_is_per_root_and_step() -> None:
             return kept[-1].sum()
 
     model = Leaks()
-    with armed("memory_growth() > 1e7") as agent:
-        for size in (10, 10, 10_000_000, 10):
+    gc.collect()  # lest memory of other tests is given back meanwhile
+    with armed("memory_growth() > 6e7") as agent:
+        for size in (10, 10, 30_000_000, 10):
             model(size)
     assert [step for _, _, step in agent.stops] == [3]
-    assert 3e7 < values(agent)[0] < 5e7
+    assert 8e7 < values(agent)[0] < 1.6e8
 
 
 @pytest.fixture
