@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -38,19 +39,19 @@ _CHUNK = 1 << 22
 
 
 @dataclass
-class Attention:
+class Attention(ABC):
     """One computation of attention by a module."""
 
     #: How many the module has made before in the same call of its root.
     ordinal: int = field(default=0, init=False)
 
     @property
-    def queries(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def queries(self) -> int: ...
 
     @property
-    def keys(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def keys(self) -> int: ...
 
     def part(self, head: int) -> Part:
         """What tells the value of `head` from others of the same module."""
@@ -76,21 +77,21 @@ class Attention:
             return self._exact() if exact else self._sample()
 
     @property
-    def _device(self) -> torch.device:
-        raise NotImplementedError
+    @abstractmethod
+    def _device(self) -> torch.device: ...
 
     def _sampling(self, tensor: torch.Tensor, is_causal: bool) -> _Sample:
         return _sampled(len(tensor), self.queries, self.keys, is_causal, self._device)
 
-    def _sample(self) -> tuple[float, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _sample(self) -> tuple[float, ...]: ...
 
-    def _exact(self) -> tuple[float, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _exact(self) -> tuple[float, ...]: ...
 
+    @abstractmethod
     def tensors(self) -> dict[str, Any]:
         """What it was computed from, for the debugger."""
-        raise NotImplementedError
 
 
 @dataclass

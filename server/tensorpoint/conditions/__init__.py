@@ -6,8 +6,9 @@ stays out of this namespace: it reaches Z3 (in `feasible`), which only our own p
 The language is described in `docs/conditions.md`.
 """
 
+from .errors import ConditionError
 from .evaluate import Lookup, Sample, evaluate, explain, false_up_to
-from .parse import ConditionError, parse
+from .parse import parse
 from .tree import Condition, Input, MetricUse
 
 __all__ = [

@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .parse import ConditionError
+from .errors import ConditionError
 
 #: The words, and whether each is a number.
 WORDS: dict[str, bool] = {

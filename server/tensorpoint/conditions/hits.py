@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from .parse import ConditionError
+from .errors import ConditionError
 
 _HITS = re.compile(r"\s*(==|>=|<=|>|<|%)?\s*(\d+)\s*")
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, cast, get_args
 
-from .parse import ConditionError
+from .errors import ConditionError
 
 Phase = Literal["forward", "exit", "backward"]
 PHASES: tuple[Phase, ...] = get_args(Phase)

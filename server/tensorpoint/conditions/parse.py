@@ -1,10 +1,8 @@
 """From text to a condition, and messages that point at the character.
 
-Three passes. `_scan` cuts the text into tokens and refuses whatever the language has no use for
-(with a hint where one knows what was meant), and `_check_order` that values and operators take
-turns: the messages and offsets of Python's SyntaxError vary between versions, ours must not.
-Python's own parser then gives the structure, so that chains and precedence are Python's. `_Reader`
-turns its syntax tree into ours and checks names, arguments and types.
+Three passes. `tokens` refuses whatever the language has no use for. Python's own parser then gives
+the structure, so that chains and precedence are Python's. `_Reader` turns its syntax tree into ours
+and checks names, arguments and types.
 
 Length, tokens and depth are limited: no text exhausts the stack of the thread that it arrives on.
 """
@@ -12,13 +10,14 @@ Length, tokens and depth are limited: no text exhausts the stack of the thread t
 from __future__ import annotations
 
 import ast
-import keyword
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
+from .errors import ConditionError
 from .metrics import METRICS, Metric
+from .tokens import MAX_DEPTH, bare_glob, check_order, scan
 from .tree import (
     And,
     Arithmetic,
@@ -42,30 +41,6 @@ from .tree import (
 )
 
 MAX_LENGTH = 10_000
-MAX_TOKENS = 1_000
-MAX_DEPTH = 50
-
-
-class ConditionError(ValueError):
-    """A text that is not a condition, or one that is refused; `str()` is the message.
-
-    `offset` is the 0-based place in `text`, the text as it was given, always inside of it.
-    """
-
-    def __init__(self, message: str, text: str = "", offset: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.text = text
-        self.offset = max(0, min(offset, len(text) - 1))
-
-    def caret(self) -> str:
-        """Two lines: the text (or the part of a long one around the place) and a `^` below."""
-        start = 0 if len(self.text) <= _LINE else max(0, self.offset - _LINE // 2)
-        shown = re.sub(r"[\s\x00-\x1f\x7f]", " ", self.text[start : start + _LINE])
-        return f"{shown}\n{' ' * (self.offset - start)}^"
-
-
-_LINE = 160
 
 
 @dataclass(frozen=True)
@@ -95,7 +70,7 @@ def parse_with_offsets(
         raise ConditionError(message, text, MAX_LENGTH)
     lead = len(text) - len(text.lstrip())
     reader = _Reader(text, omitted)
-    if omitted and (bare := _bare_glob(text.strip())) is not None:
+    if omitted and (bare := bare_glob(text.strip())) is not None:
         tree: Node = reader.use(omitted, bare, lead)
     else:
         tree = _tree(text, lead, reader)
@@ -114,14 +89,14 @@ def _nothing_measured(tree: Node) -> str:
 
 
 def _tree(text: str, lead: int, reader: _Reader) -> Node:
-    tokens = _scan(text)
+    tokens = scan(text)
     source, base = re.sub(r"\s", " ", text).strip(), lead
     omitted = reader.omitted
     if omitted and (not tokens or tokens[0].text in _COMPARISONS):
         source, base = f"{omitted.name}() {source}", lead - len(omitted.name) - 3
     if not source:
         raise ConditionError("the condition is empty", text)
-    _check_order(text, tokens, begun=base < lead)
+    check_order(text, tokens, begun=base < lead)
     try:
         body = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError) as error:
@@ -134,203 +109,11 @@ def _tree(text: str, lead: int, reader: _Reader) -> Node:
     return reader.read(body)
 
 
-# ---------------------------------------------------------------------------------- characters
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str  # "string", "number", "name", "op"
-    text: str
-    start: int
-
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)
-    | (?P<string>"[^"]*"|'[^']*')
-    | (?P<path>[^\W\d]\w*(?:\.[\w*]+)+)
-    | (?P<number>(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?)
-    | (?P<name>[^\W\d]\w*)
-    | (?P<refused>\*\*|//|&&?|\|\|?|===|=[<>]|<>|<<|>>|:=|!(?!=))
-    | (?P<op>[=!<>]=|[-+*/<>=(),])
-    """,
-    re.VERBOSE,
-)
-
-_ODD_NUMBER = re.compile("0[0-9_]*[1-9_]|[0-9_.]*(?:__|_[.]|[.]_|_$).*")
-
-_INSTEAD = {
-    "&&": 'write "and"',
-    "&": 'write "and"',
-    "||": 'write "or"',
-    "|": 'write "or"',
-    "!": 'write "not"',
-    "===": 'write "=="',
-    "=>": 'write ">="',
-    "=<": 'write "<="',
-    "<>": 'write "!="',
-    "≥": 'write ">="',
-    "≤": 'write "<="',
-    "≠": 'write "!="',
-    "\N{MULTIPLICATION SIGN}": 'write "*"',
-    "“": 'use straight quotes: "',
-    "”": 'use straight quotes: "',
-    "\N{LEFT SINGLE QUOTATION MARK}": "use straight quotes: '",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "use straight quotes: '",
-    "#": "conditions have no comments",
-    "\\": "conditions have no escapes; a module path needs none",
-    ":": "layer:PATH is a breakpoint of its own, not part of a condition",
-    ".": 'a module path goes into quotes, for example nonfinite("model.layers.*")',
-}
-
 _MEANT = {
     "true": "True",
     "false": "False",
     **dict.fromkeys(("isnan", "isinf", "isfinite", "nan", "inf"), "nonfinite()"),
 }
-
-
-def _scan(text: str) -> list[_Token]:
-    """The tokens, or a ConditionError at the first character that cannot be part of any."""
-    tokens: list[_Token] = []
-    at = 0
-    opened = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise ConditionError(_stray(text, at), text, at)
-        kind, word = str(match.lastgroup), match.group()
-        if fault := _lexical_fault(kind, word, text[match.end() : match.end() + 1]):
-            raise ConditionError(fault, text, at)
-        opened += {"(": 1, ")": -1}.get(word, 0)
-        if opened > MAX_DEPTH:
-            raise ConditionError(f"more than {MAX_DEPTH} parentheses are open here", text, at)
-        if len(tokens) == MAX_TOKENS:
-            message = f"a condition has at most {MAX_TOKENS:,} words and operators"
-            raise ConditionError(message, text, at)
-        if kind == "string" and tokens and tokens[-1].kind == "string":
-            # Python would join them, to a string that the canonical text cannot quote.
-            raise ConditionError("an operator is missing between two strings", text, at)
-        if kind != "space":
-            tokens.append(_Token(kind, word, at))
-        at = match.end()
-    return tokens
-
-
-def _stray(text: str, at: int) -> str:
-    character = text[at]
-    if character in "\"'":
-        return "this string is not closed"
-    shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    hint = _INSTEAD.get(character)
-    return f'"{shown}" is not part of the condition language' + (f": {hint}" if hint else "")
-
-
-def _lexical_fault(kind: str, word: str, after: str) -> str | None:
-    """What is wrong with a token that the pattern found, `after` being the next character."""
-    if kind == "refused":
-        hint = _INSTEAD.get(word)
-        return f'"{word}" is not part of the condition language' + (f": {hint}" if hint else "")
-    if kind == "path":
-        return f"a module path goes into quotes: {quoted(word)}"
-    if kind == "number" and (
-        after.isalnum() or after in ("_", ".") or len(word) > 100 or _ODD_NUMBER.fullmatch(word)
-    ):
-        return "numbers are written like 10, 0.5 or 1e-3"
-    if kind == "string" and (fault := _glob_fault(word)):
-        return fault
-    if kind == "name":
-        allowed = ("and", "or", "not", "True", "False")
-        if keyword.iskeyword(word) and word not in allowed:
-            return f'"{word}" is not part of the condition language'
-        if not word.isidentifier():
-            return f'"{word}" is not a name'
-        if after and after in "\"'" and word not in allowed:
-            return f"strings have no prefix: write {after}...{after}"
-    return None
-
-
-def _glob_fault(word: str) -> str | None:
-    if "\\" in word:
-        return "conditions have no escapes; a module path needs none"
-    bad = next((c for c in word if c == "\0" or "\ud800" <= c <= "\udfff"), None)
-    return None if bad is None else f"U+{ord(bad):04X} cannot be part of a string"
-
-
-# ----------------------------------------------------------------------------------- structure
-
-
-def _check_order(text: str, tokens: list[_Token], *, begun: bool) -> None:
-    """Raises ConditionError where a value, an operator or a parenthesis is missing.
-
-    `begun` says that a value stands before the first token, the metric that was left out.
-    """
-
-    def refuse(token: _Token, message: str) -> NoReturn:
-        raise ConditionError(message, text, token.start)
-
-    have_value = begun
-    before = _Token("op", "", 0)
-    open_at: list[tuple[_Token, bool]] = []  # each "(" and whether it is a call's
-    for token in tokens:
-        word = token.text
-        is_value = token.kind != "op" and word not in ("and", "or", "not")
-        is_call = word == "(" and have_value and before.kind == "name"
-        if is_value or word == "not" or (word == "(" and not is_call):
-            if have_value:
-                _refuse_neighbours(text, before, token)
-            if word == "not" and before.text not in ("", "(", ",", "and", "or", "not"):
-                refuse(token, 'put parentheses around the part with "not"')
-        if is_value:
-            have_value = True
-        elif word == "(":
-            open_at.append((token, is_call))
-            have_value = False
-        elif word == ")":
-            if not open_at:
-                refuse(token, 'this ")" closes nothing')
-            _, was_call = open_at.pop()
-            if not have_value and not (was_call and before.text in ("(", ",")):
-                refuse(token, 'a value is missing before ")"')
-            have_value = True
-        elif word in ("=", ",") and not (have_value and open_at and open_at[-1][1]):
-            refuse(token, 'to compare, write "=="' if word == "=" else 'no "," belongs here')
-        elif not have_value and word not in ("not", "-"):
-            refuse(token, f'a value is missing before "{word}"')
-        else:
-            have_value = False
-        before = token
-    if not have_value:
-        refuse(before, f'a value is missing after "{before.text}"')
-    if open_at:
-        refuse(open_at[-1][0], 'this "(" is not closed')
-
-
-def _refuse_neighbours(text: str, before: _Token, token: _Token) -> NoReturn:
-    """Two values without an operator between them."""
-    for each in (token, before):
-        small = each.text.lower()
-        if small in ("and", "or", "not") and small != each.text:
-            raise ConditionError(f'write "{small}" in small letters', text, each.start)
-    message = f'an operator such as "and" or ">" is missing before {token.text}'
-    raise ConditionError(message, text, token.start)
-
-
-_BARE_GLOB = re.compile(r"(?:[\w.*?-]|\[!?[\w-]+\])+")
-
-
-def _bare_glob(text: str) -> str | None:
-    """The module glob, if the whole text is one without quotes and nothing else."""
-    if not _BARE_GLOB.fullmatch(text) or not re.search(r"[\w*?]", text):
-        return None
-    try:
-        float(text)
-    except ValueError:
-        own = text in METRICS or text == "last" or keyword.iskeyword(text)
-        return None if own else text
-    return None
-
-
-# ------------------------------------------------------------------------------------- meaning
 
 _COMPARISONS: dict[str, Comparison] = {
     "==": "==",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from .errors import ConditionError
 from .feasible import unsatisfiable
 from .layer import LayerName, check_expression, is_expression, split_name
-from .parse import ConditionError, Parsed, parse_with_offsets
+from .parse import Parsed, parse_with_offsets
 from .tree import Condition, MetricUse
 
 

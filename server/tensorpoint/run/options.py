@@ -134,7 +134,7 @@ def arm(on: Sequence[str], step: Literal["layers"] | None = None) -> Arming:
 
 def _check(condition: str, layer: str | None = None) -> None:
     # Here, not at the top: the check loads the solver.
-    from ..conditions.parse import ConditionError
+    from ..conditions import ConditionError
     from ..conditions.plan import check, check_layer
 
     try:

@@ -14,6 +14,7 @@ Both are of the first floating tensor of the output. NaN propagates into absmax.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _Interest = tuple["ref[Module]", tuple[Rule, ...], float]
 
 
-class _OutputStatistic(Watch):
+class _OutputStatistic(Watch, ABC):
     """Looks at the outputs of modules that a rule of its metric is about.
 
     Few Python frames where nothing is to be told: it runs for every module, and under debugpy on
@@ -103,9 +104,9 @@ class _OutputStatistic(Watch):
 
         self._judge.measured(self.metric, value, rules, event, module=call.module)
 
+    @abstractmethod
     def _quick(self) -> Callable[[Any], float | None]:
         """What is measured of every output: an upper bound or an estimate."""
-        raise NotImplementedError
 
     def _spare(self, call: Call, output: torch.Tensor) -> None:
         """The output was found to be of no interest."""
