@@ -26,9 +26,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-Message = dict[str, Any]
+from tests.protocol.wire import Message, Wire
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
 #: A folder of this name on the path is library code to debugpy, as torch's own is.
@@ -85,33 +85,6 @@ def eventually(holds: Callable[[], object], what: str, timeout: float = DEADLINE
     while not holds():
         assert time.monotonic() < end, f"not within {timeout:.0f} s: {what}"
         time.sleep(0.05)
-
-
-class Wire:
-    """Bytes to and from an adapter, by its standard streams or a socket."""
-
-    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
-        self.source, self.sink = source, sink
-
-    def write(self, message: Message) -> None:
-        body = json.dumps(message).encode()
-        self.sink.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        self.sink.flush()
-
-    def read(self) -> Message | None:
-        length = None
-        while True:
-            line = self.source.readline()
-            if not line:
-                return None
-            if not line.strip():
-                break
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-        assert length is not None
-        body = self.source.read(length)
-        return json.loads(body) if len(body) == length else None
 
 
 class Session:
