@@ -11,7 +11,8 @@ from tests.protocol.dap import Session, eventually
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
-BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
+#: The program that the editor tests step through as well.
+BLOCKS = Path(__file__).parents[1] / "editor" / "workspace" / "blocks.py"
 #: What it prints with nothing set; `test_layer_back` compares with the same.
 EPOCHS = 3
 

@@ -14,7 +14,8 @@ from tests.protocol.dap import PLAIN, VSCODE, Session, adapter_environment, line
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
-BLOCKS = Path(__file__).parent / "layers" / "blocks.py"
+#: The program that the editor tests step through as well.
+BLOCKS = Path(__file__).parents[1] / "editor" / "workspace" / "blocks.py"
 DEEP = "# a line three modules deep"
 CALL = "# the model is called"
 
