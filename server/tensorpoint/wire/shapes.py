@@ -52,7 +52,7 @@ class TracedInput:
 
 @dataclass(frozen=True)
 class Execution:
-    """One distinct shape that an expression had, and on which way: `Net.forward:12 > Block.forward:4`."""
+    """One distinct shape that an expression had, and its way: `Net.forward:12 > Block.forward:4`."""
 
     dtype: str
     shape: tuple[str, ...]
@@ -90,7 +90,7 @@ class ShapeHint:
 
 @dataclass(frozen=True)
 class Related:
-    """A place that has to do with a diagnostic: the line that fixed a dim, a dead branch's guard."""
+    """A place that has to do with a diagnostic, such as the line that fixed a dim."""
 
     path: str
     span: Span
