@@ -52,7 +52,7 @@ class TracedInput:
 
 @dataclass(frozen=True)
 class Execution:
-    """One distinct shape that an expression had, and its way: `Net.forward:12 > Block.forward:4`."""
+    """One distinct shape that an expression had, and its way: `Net.forward:12 > B.forward:4`."""
 
     dtype: str
     shape: tuple[str, ...]
