@@ -219,7 +219,7 @@ class Session(Paused):
             self._launch_texts = texts
             for refusal in self._tensorpoints.set_launch(texts):
                 if self._child_of is None:  # a child's were refused in its parent's session
-                    self._tell(refusal)
+                    self._say(refusal)
             # Ctrl+F5: debugpy sends no `initialized` then and there is nothing to inject into.
             self._agent_wanted = not arguments.get("noDebug")
             if self._agent_wanted:
