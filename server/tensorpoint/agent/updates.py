@@ -33,12 +33,25 @@ class Updates:
 
     def install(self) -> None:
         """Hear of optimizer steps from now on. Does nothing if it does already."""
-        if not self._handles:
-            optimizer = sys.modules["torch.optim.optimizer"]
-            self._handles = [
-                optimizer.register_optimizer_step_pre_hook(self._before),
-                optimizer.register_optimizer_step_post_hook(self._after),
-            ]
+        if self._handles:
+            return
+        # A compiled step is traced with its hooks: it leaves these to Python, as torch has it for
+        # parts of its own steps. (Its public name, torch.compiler.disable, imports the compiler.)
+        unseen_by_compiler = sys.modules["torch"]._disable_dynamo
+
+        @unseen_by_compiler
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self._before(optimizer)
+
+        @unseen_by_compiler
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self._after(optimizer)
+
+        optimizer = sys.modules["torch.optim.optimizer"]
+        self._handles = [
+            optimizer.register_optimizer_step_pre_hook(before),
+            optimizer.register_optimizer_step_post_hook(after),
+        ]
 
     def remove(self) -> None:
         """Take the hooks out again."""
@@ -46,11 +59,11 @@ class Updates:
             handle.remove()
         self._handles = []
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before(self, optimizer: Any) -> None:
         if not debugger.evaluating():
             self._tell("on_before_update", optimizer)
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after(self, optimizer: Any) -> None:
         try:
             self._names.count_optimizer_step(optimizer)
         except Exception as error:

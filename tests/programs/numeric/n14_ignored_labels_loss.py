@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=2 recorded=nll_loss_forward
+# expect: stop event=nonfinite.forward module= step=2 op=nll_loss_forward
 # expect: stop event=nonfinite.forward module= step=5 op=nll_loss_forward
 """N14: cross_entropy outside any module, of a batch without any label: 0/0 in the loss alone.
 

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=2 recorded=logsumexp
+# expect: stop event=nonfinite.forward module= step=2 op=logsumexp
 """N15: logsumexp over no allowed label in a loss function: -inf, and NaN gradients behind it."""
 
 import torch

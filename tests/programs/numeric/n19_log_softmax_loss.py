@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module= step=3 recorded=log
+# expect: stop event=nonfinite.forward module= step=3 op=log
 """N19: a loss function takes the log of a softmax that underflowed: an infinite loss."""
 
 import torch

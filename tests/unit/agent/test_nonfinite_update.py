@@ -64,6 +64,21 @@ def test_a_learning_rate_that_is_not_finite(kind: Any, options: Any, lr: float) 
     assert agent.event.sentences[1] == f"The learning rate is {lr}."
 
 
+def test_a_step_that_is_compiled() -> None:
+    torch._dynamo.reset()
+    model = nn.Sequential(lin(), nn.Tanh(), lin())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    compiled = torch.compile(optimizer.step, backend="eager")
+    with armed() as agent:
+        for lr in (0.01, 0.01, INF):
+            optimizer.zero_grad()
+            optimizer.param_groups[0]["lr"] = lr
+            model(batch()).pow(2).mean().backward()
+            compiled()
+    assert agent.stops == [("nonfinite.update", "0", 2)]
+    assert agent.event.sentences[1] == "The learning rate is inf."
+
+
 def test_a_step_that_overflows() -> None:
     model = half()
     optimizer = torch.optim.SGD(model.parameters(), lr=6e4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ..tensors import unseen, values_of
@@ -25,17 +26,41 @@ class Arguments:
     tensors: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
 
 
-def dispatch_mode(run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def dispatch_mode(run: Run) -> Any:
     """A `TorchDispatchMode` that hands each operation to `run`; inside it no mode is active."""
+    return _mode_class()(run)
+
+
+@cache
+def _mode_class() -> Any:
+    """Made once: to make a class of modes takes torch 0.2 ms."""
     base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
 
     class Mode(base):
+        def __init__(self, run: Run) -> None:
+            super().__init__()
+            self._run = run
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """Else torch.compile would leave alone for good what is first called inside."""
+            return True
+
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            return run(func, args, kwargs or {})
+            return self._run(func, args, kwargs or {})
 
-    return Mode()
+    return Mode
+
+
+def compiling_goes_on() -> bool:
+    """Whether torch.compile works inside such a mode as outside of it; older torch has no say."""
+    base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
+    return hasattr(base, "ignore_compile_internals")
 
 
 def named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...wire import Operand
-from ..tensors import has_nonfinite, unseen
+from ..tensors import QuickLook, has_nonfinite, quick_look, unseen
 from .cause import Cause
 from .dispatch import (
     Arguments,
@@ -132,9 +132,12 @@ class Recorder:
         self._on_write = on_write
         self._after_write = after_write
         self._on_fault = on_fault
+        #: Whether good results are no matter: nothing is kept of them, and nothing refused.
+        self._is_plain = not (follows_backward or replay)
         #: What went wrong in it; it has been inactive since.
         self.fault: Exception | None = None
         self._outer_node: Any = None
+        self._look_quickly: QuickLook
         self._own_storages: set[int] = set()
         self.forget()
 
@@ -150,6 +153,7 @@ class Recorder:
         """While it is on, operations of this thread are recorded."""
         # In a hook on a gradient this is that node, which has nothing to do with what runs here.
         self._outer_node = sys.modules["torch"]._C._current_autograd_node()
+        self._look_quickly = quick_look()
         return dispatch_mode(self._run)
 
     def of(self, tensor: torch.Tensor) -> Made | None:
@@ -170,17 +174,34 @@ class Recorder:
         if not self.is_active:
             return func(*args, **kwargs)
         call: _Running | None = None
+        # The usual case in few frames: an operation that writes into no argument, and is good.
+        is_pure = self._is_plain and not self._made and not func._schema.is_mutable
+        result = func(*args, **kwargs) if is_pure else None
+        if is_pure and self._is_good(result):
+            return result
         try:
             call = self._begin(func, args, kwargs)
         except Exception as error:  # the program must not die of it
             self._fail(error)
-        result = func(*args, **kwargs)
+        if not is_pure:
+            result = func(*args, **kwargs)
         if call is not None:
             try:
                 self._end(call, result)
             except Exception as error:
                 self._fail(error)
         return result
+
+    def _is_good(self, result: Any) -> bool:
+        """Whether a result is finite, for all that a quick look tells."""
+        results = result if type(result) in (tuple, list) else (result,)
+        tensor = sys.modules["torch"].Tensor
+        return all(
+            self._look_quickly(item, None) is not None
+            if type(item) is tensor and (item.is_floating_point() or item.is_complex())
+            else not isinstance(item, tensor) or type(item) is tensor
+            for item in results
+        )
 
     def _begin(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running:
         arguments = named(func, args, kwargs)

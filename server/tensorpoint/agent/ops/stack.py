@@ -62,7 +62,8 @@ def module_at(frame: FrameType | None) -> Module | None:
         code = outer.f_code
         if code is call_impl:
             return outer.f_locals["self"]
-        if code.co_name == "forward" and code.co_argcount:
+        # (A compiled function runs as the forward of a module that torch.compile has generated.)
+        if code.co_name == "forward" and code.co_argcount and code.co_filename[:1] != "<":
             module = outer.f_locals.get(code.co_varnames[0])
             if isinstance(module, torch_nn.Module):
                 return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -233,6 +234,64 @@ def test_a_loss_outside_of_modules_with_precision_op() -> None:
         (model(torch.randn(4, 3)) * 0).log().sum().backward()
     name, node, _ = agent.report
     assert (name, node) == ("aten.log.default", None)
+
+
+def test_a_loss_outside_of_modules_is_recorded_without_being_asked() -> None:
+    model = nn.Linear(3, 3)
+    with locating() as agent:
+        for scale in (1.0, 0.0):
+            (model(torch.randn(4, 3)) * scale).abs().log().sum().backward()
+            assert not torch._C._len_torch_dispatch_stack()
+    name, node, _ = agent.report
+    assert (name, node) == ("aten.log.default", None)
+
+
+def test_nothing_is_recorded_where_no_loss_can_follow() -> None:
+    model = nn.Linear(3, 3)
+    frozen = nn.Linear(3, 3).requires_grad_(False)
+    with locating():
+        with torch.no_grad():
+            model(torch.randn(4, 3))
+            assert not torch._C._len_torch_dispatch_stack()
+        frozen(torch.randn(4, 3))
+        assert not torch._C._len_torch_dispatch_stack()
+        model(torch.randn(4, 3))
+        assert torch._C._len_torch_dispatch_stack() == 1
+    assert not torch._C._len_torch_dispatch_stack()
+
+
+def test_switched_off_on_another_thread_it_is_left_where_a_module_is_called() -> None:
+    """As plans come: on a thread of the debugger's."""
+    model, hooks = nn.Linear(3, 3), torch.nn.modules.module._global_forward_pre_hooks
+    with locating() as agent:
+        model(torch.randn(4, 3))
+
+        def disarm() -> None:
+            agent.hooks.remove()
+            agent.locator.arm("module")
+
+        other = threading.Thread(target=disarm)
+        other.start()
+        other.join()
+        assert torch._C._len_torch_dispatch_stack() == len(hooks) == 1
+        model(torch.randn(4, 3))
+        assert torch._C._len_torch_dispatch_stack() == len(hooks) == 0
+
+
+def test_a_loss_that_is_first_called_while_it_is_recorded_is_compiled() -> None:
+    torch._dynamo.reset()
+    compiled: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    loss = torch.compile(lambda y: y.square().sum(), backend=backend)
+    model = nn.Linear(3, 3)
+    with locating():
+        for _ in range(2):
+            loss(model(torch.randn(4, 3))).backward()
+    assert compiled == [1]
 
 
 def test_an_optimizer_step_that_overflows_is_recorded_without_being_asked() -> None:
