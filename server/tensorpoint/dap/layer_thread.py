@@ -21,6 +21,7 @@ from typing import Any
 
 from ..wire.codec import convert
 from ..wire.layer_stack import LayerFrame, LayerStack
+from . import console
 from .injection import AgentError, evaluate, evaluated
 from .peer import Message, Peer
 
@@ -398,7 +399,10 @@ class LayerThreads:
         line = str(arguments.get("text", ""))
         text = line[: max(_number(arguments, "column") - 1, 0)]
         answer = await self._ask(layers.thread, ask="completions", frame=number, text=text)
-        return {"targets": [{"label": name} for name in answer["names"]]}
+        ours = console.completions(arguments)
+        known = {target["label"] for target in ours}
+        names = (name for name in answer["names"] if name not in known)
+        return {"targets": [*({"label": name} for name in names), *ours]}
 
     async def _step_in_targets(self, message: Message, arguments: Message) -> Message:
         layers, number = self._layer(arguments)

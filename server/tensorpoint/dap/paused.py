@@ -132,10 +132,14 @@ class Paused(Arming):
 
     # The console ---------------------------------------------------------------------------------
 
+    def _is_of_layers(self, message: Message) -> bool:
+        """Whether the layer threads answer: not a command that is typed at a frame of theirs."""
+        return self._layer_threads.concerns(message) and _command(message) is None
+
     async def _on_evaluate(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        expression = str(arguments.get("expression", ""))
-        if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
+        expression = _command(message)
+        if expression is None:
             if self._stops.is_past(int(arguments.get("frameId") or 0)):
                 self._client.refuse(message, "that operation is over: choose a frame of the stack")
             else:
@@ -176,3 +180,11 @@ class Paused(Arming):
             body["targets"] = [*(body.get("targets") or ()), *mine]
 
         self._pass_on(message, add)
+
+
+def _command(message: Message) -> str | None:
+    """The `tp` command that a request is, if it is one."""
+    arguments: Message = message["arguments"]
+    line = str(arguments.get("expression", ""))
+    is_typed = message["command"] == "evaluate" and arguments.get("context") in ("repl", None)
+    return line if is_typed and console.is_command(line) else None
