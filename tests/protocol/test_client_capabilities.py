@@ -43,7 +43,7 @@ ALL = {
     "supportsANSIStyling": True,
 }
 CLIENTS = {
-    "offers nothing, asks for little": Client(PLAIN, asks_threads=False),
+    "offers nothing, handles startDebugging": Client(PLAIN, asks_threads=False),
     "offers all, steps by statements": Client(
         ALL,
         step={"granularity": "statement", "singleThread": False},
@@ -59,9 +59,6 @@ CLIENTS = {
         {**VSCODE, "supportsStartDebuggingRequest": False, "supportsVariableType": False},
         handles=(),
         step={"granularity": "line"},
-    ),
-    "handles startDebugging without offering it": Client(
-        {key: value for key, value in VSCODE.items() if not key.startswith("supports")}
     ),
 }
 #: Events that a client gets only if it has said that it knows them.

@@ -10,6 +10,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -107,7 +108,7 @@ def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(module, "param_groups"):
         for number, group in enumerate(module.param_groups):
             for position, parameter in enumerate(group["params"]):
-                yield f"param_groups[{number}][{position}]", parameter
+                yield f"param_groups[{number}]['params'][{position}]", parameter
         return
     own = list(module.named_parameters(recurse=False))
     yield from own or module.named_parameters()
@@ -159,6 +160,19 @@ def globals_of(module: Any) -> dict[str, Any]:
     kind = type(module)
     function: Any = inspect.unwrap(getattr(kind, "forward", None) or getattr(kind, "step", scope))
     return getattr(function, "__globals__", {})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an expression in a layer stands, by the names that a frame has for it."""
+
+    f_globals: dict[str, Any]
+    f_locals: dict[str, Any]
+
+
+def place_in(layer: Layer) -> Place:
+    """The same as a frame has it."""
+    return Place(*names_in(layer))
 
 
 def names_in(layer: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
