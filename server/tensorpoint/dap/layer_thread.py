@@ -81,6 +81,8 @@ class LayerThreads:
         #: Events `continued` of debugpy's that the client knows of already. One comes some time
         #: after each `continue`, at times when the program has stopped again.
         self._expected = 0
+        #: Whether the agent was asked for a step and has not answered yet.
+        self._is_leaving = False
         self._offers_back = False
         #: How requests are answered; those that let the program go on answer themselves, before it
         #: can stop again.
@@ -140,21 +142,26 @@ class LayerThreads:
         return expected > 0
 
     async def add_threads(self, body: Message) -> None:
-        """Add the layer thread to the answer of `threads`, if there is one."""
-        layers = await self._find()
-        if layers is not None:
-            body["threads"] = [*(body.get("threads") or []), {"id": layers.id, "name": layers.name}]
+        """Add to the answer of `threads` a layer thread for each that stands in a model."""
+        stopped, threads = self._stopped, list(body.get("threads") or ())
+        if stopped is None:
+            return
+        standing = [stopped]
+        if len(threads) > 1:
+            standing += [item for item in await self._threads.waiting() if item != stopped]
+        found = [await self._find(thread) for thread in standing]
+        body["threads"] = [
+            *threads,
+            *({"id": item.id, "name": item.name} for item in found if item),
+        ]
 
-    async def _find(self) -> _Layers | None:
-        """The layer thread of the thread that the program stopped on."""
-        if self._stopped is None:
-            return None
-        found = next((item for item in self._shown.values() if item.thread == self._stopped), None)
+    async def _find(self, thread: int) -> _Layers | None:
+        """The layer thread of a thread that stands still; None where no layer runs on it."""
+        found = next((item for item in self._shown.values() if item.thread == thread), None)
         if found is not None:
             return found
-        thread = self._stopped
         answer = await self._threads.ask(thread, ask="stack")
-        if not answer["stack"] or self._stopped != thread:
+        if not answer["stack"] or self._stopped is None:
             return None
         return self._show(convert({**answer["stack"], "thread": thread}, LayerStack))
 
@@ -218,7 +225,7 @@ class LayerThreads:
             say("stepping by lines" if self._front else "stepping by lines already")
             self._to_lines()
             return
-        layers = await self._find() if how == "layer" else None
+        layers = await self._find(thread) if how == "layer" else None
         if layers is not None:
             say(f"stepping by layers, {layers.stops_where}")
             self._switch_to(layers)
@@ -283,9 +290,15 @@ class LayerThreads:
         `goes_on` tells the client. It runs as the answer is read: a later message may be the stop
         already. Raises AgentError where the agent refuses.
         """
+        if self._is_leaving:
+            raise AgentError("a step is under way already")
+        top = await self._threads.top(thread)
         done = asyncio.get_running_loop().create_future()
 
         def answered(response: Message) -> None:
+            self._is_leaving = False
+            if done.done():  # nobody waits any more: the session ends
+                return
             try:
                 evaluated(response, in_frame=True)
             except AgentError as error:
@@ -299,9 +312,10 @@ class LayerThreads:
 
         arguments = {
             "expression": asking(request),
-            "frameId": await self._threads.top(thread),
+            "frameId": top,
             "context": "clipboard",
         }
+        self._is_leaving = True
         request = {"type": "request", "command": "evaluate", "arguments": arguments}
         self._threads.debugpy().forward(request, answered)
         await done
@@ -312,7 +326,7 @@ class LayerThreads:
         self._expected += 1
         self.clear()
         self._on_resume()
-        await self._threads.request("continue", threadId=thread)
+        await self._threads.debugpy().request("continue", {"threadId": thread})
 
     async def _pause(self, message: Message, arguments: Message) -> Message:
         self._thread(arguments)

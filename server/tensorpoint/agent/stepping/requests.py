@@ -30,6 +30,7 @@ class Requests:
             "completions": self._completions,
             "set": self._set,
             "data": self._data,
+            "waiting": self._waiting,
         }
 
     def answer(self, request: str) -> str:
@@ -81,3 +82,8 @@ class Requests:
         """What a data breakpoint would be set on."""
         layer = self.layer(asked["frame"])
         return self._showing.watchable(place_in(layer), layer.frame, asked["text"])
+
+    def _waiting(self, asked: Answer) -> Answer:
+        """The threads that are suspended, on which the others of these can be asked."""
+        threads, is_one_on_its_way = self._stepper.suspended()
+        return {"threads": threads, "more": is_one_on_its_way}
