@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import suspension
 from ..tensors import tensors_in, unseen, values_of
+from ..values.plain import shape_of
 from .stack import Layer
 
 #: More make a view slow.
@@ -117,7 +118,7 @@ def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
 @unseen
 def statistics(tensor: Any) -> str:
     """Shape, type, device, and the numbers of a tensor in short."""
-    shape = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {tensor.device}"
+    shape = f"{_type_and_shape(tensor)} {tensor.device}"
     values = values_of(tensor)
     if values is None or values.numel() == 0:
         return shape
@@ -139,10 +140,15 @@ def statistics(tensor: Any) -> str:
 def in_short(value: object, name: str) -> str:
     """The tensors in a value by type and shape: "output float32[4, 8]"."""
     found = [
-        f"{inner} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        for inner, tensor in islice(tensors_in(value, name), 5)
+        f"{inner} {_type_and_shape(tensor)}" for inner, tensor in islice(tensors_in(value, name), 5)
     ]
     return ", ".join(found) or f"{name} {type(value).__name__}"
+
+
+def _type_and_shape(tensor: Any) -> str:
+    sizes = shape_of(tensor)
+    shape = "[nested]" if sizes is None else f"[{', '.join(map(str, sizes))}]"
+    return f"{str(tensor.dtype).removeprefix('torch.')}{shape}"
 
 
 _SCOPES: dict[str, Callable[[Layer], dict[str, Any]]] = {
