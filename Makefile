@@ -11,7 +11,7 @@ BENCHFLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 CLIENT := vscode-client
-CLIENT_READY := $(CLIENT)/node_modules/.ready tests/editor/node_modules/.ready
+CLIENT_READY := $(addsuffix /node_modules/.ready,$(CLIENT) tests/editor tests/clients)
 NPM := $(CLIENT)/npm.sh --prefix $(CLIENT)
 # Where the npm registry can't be reached there is nothing to check the extension with.
 with_npm = if $(MAKE) --no-print-directory -s $(CLIENT_READY); then $(NPM) $(1); \

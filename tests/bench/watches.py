@@ -18,6 +18,8 @@ from tests.bench.finders import debug_mode, isfinite_mode
 
 _NOTHING = encode(Plan(WIRE_VERSION))
 _NONFINITE = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "condition", "nonfinite()"),)))
+#: Never stops; to be able to step back from where it would, the order of layers is recorded.
+_LAYER = encode(Plan(WIRE_VERSION, (Tensorpoint(1, "layer", "", module="none.of.these"),)))
 _RECORDING = encode(Plan(WIRE_VERSION, record=True))
 
 
@@ -35,6 +37,10 @@ def _agent(plan: str) -> Iterator[None]:
 
 def _nonfinite(_: nn.Module) -> AbstractContextManager[None]:
     return _agent(_NONFINITE)
+
+
+def _layer_breakpoint(_: nn.Module) -> AbstractContextManager[None]:
+    return _agent(_LAYER)
 
 
 def _recording(_: nn.Module) -> AbstractContextManager[None]:
@@ -86,6 +92,7 @@ def _none(_: nn.Module) -> AbstractContextManager[object]:
 WATCHES: dict[str, Callable[[nn.Module], AbstractContextManager[object]]] = {
     "none": _none,
     "nonfinite": _nonfinite,
+    "layer_breakpoint": _layer_breakpoint,
     "recording": _recording,
     "naive": _naive,
     "detect_anomaly": _detect_anomaly,

@@ -54,6 +54,15 @@ EXPECTED: dict[str, list[str]] = {
         *("> (root) (Attends)", "> layer (TransformerEncoderLayer)", "> last (Linear)"),
         "< (root) (Attends)",
     ],
+    "attends": [
+        *("> (root) (Looks)", "> attention (MultiheadAttention)", "> last (Linear)"),
+        "< (root) (Looks)",
+    ],
+    "nested": [
+        *("> (root) (Encodes)", "> encoder (TransformerEncoder)"),
+        *(f"> encoder.layers.{n} (TransformerEncoderLayer)" for n in (0, 1)),
+        *("< encoder (TransformerEncoder)", "< (root) (Encodes)"),
+    ],
     "checkpoint": [
         *(*SAVED, "b> block (Two)", "b> block.last (Linear)"),
         *("> block (Two) *", "> block.inner (Tanh)", "> block.last (Linear)"),
@@ -151,7 +160,7 @@ def test_threads_of_the_program_step_each_for_themselves() -> None:
             "setFunctionBreakpoints", breakpoints=[{"name": "layer:3.0", "condition": ""}]
         )
         session.request("continue", threadId=stopped["threadId"])
-        # A model of 1,400 modules below a root.
+        # A model of 3,000 modules below a root.
         stopped = session.stopped()
         assert stopped["tensorpoint"]["module"] == "3.0"
         session.console("tp step out")

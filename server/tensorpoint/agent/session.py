@@ -160,11 +160,11 @@ class Agent:
             self._switch,
             self._on_fault,
         )
-        self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
         self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
+        self.steps = Requests(self._stepper, self._showing)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         #: What watches data breakpoints, if there are any.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..conditions.metrics import ON_VALUES
@@ -63,6 +64,19 @@ class Showing:
         try:
             return self._requests.answer(request)
         except Refused as error:
+            return {"error": str(error)}
+
+    def set_element(self, place: Any, expression: str, value: str) -> bool:
+        """Set an element of a tensor where `place` says what names mean; whether it was one."""
+        return self._setting.set_expression(place, expression, value) is not None
+
+    def watchable(self, place: Any, frame: FrameType | None, text: str) -> dict[str, Any]:
+        """What a data breakpoint on an expression there would be set on, or why there is none."""
+        from .data.lookup import NotWatchable
+
+        try:
+            return self._requests.watchable(place, frame, text)
+        except NotWatchable as error:
             return {"error": str(error)}
 
     def arm(self, rules: Sequence[Rule]) -> DataWatch | None:

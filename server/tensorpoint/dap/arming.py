@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
+from ..wire.values import DataRequest
 from . import facts, layer_tree, status
 from .breakpoints import Refusal, Split, Tensorpoints, split_filters, split_functions
 from .data import DataBreakpoints
-from .injection import AgentError, list_layers, no_grad, sync
+from .injection import AgentError, list_layers, no_grad, sync, values
 from .peer import Message, Peer
 from .relay import Relay
 
@@ -25,7 +27,7 @@ class Arming(Relay):
     def __init__(self, client: Peer) -> None:
         super().__init__(client)
         self._tensorpoints = Tensorpoints()
-        self._data = DataBreakpoints(self._tensorpoints)
+        self._data = DataBreakpoints(self._tensorpoints, self._find_value)
         self._agent_running = False
         self._syncing: asyncio.Task[None] | None = None
         #: What was refused of each list when the client last sent it.
@@ -129,6 +131,10 @@ class Arming(Relay):
     async def _show_facts(self, message: Message, glob: str) -> None:
         text = await self._tensorpoints.recording.table(glob, await self._agent())
         self._client.respond(message, {"result": text, "variablesReference": 0})
+
+    async def _find_value(self, request: DataRequest, agent: Peer) -> Message:
+        """What a data breakpoint would be set on. Raises AgentError."""
+        return await values(agent, "data", asdict(request))
 
     async def _watch(self, message: Message, text: str) -> None:
         frame = int(message["arguments"].get("frameId") or 0)

@@ -10,7 +10,7 @@ from ..conditions.metrics import ON_VALUES
 from .breakpoints import Refusal, Tensorpoints
 
 _PREFIX = "tp "
-_VERBS = ("on", "list", "off", "record", "facts", "nograd", "watch", "precision", "help")
+_VERBS = ("on", "list", "off", "record", "facts", "nograd", "watch", "precision", "step", "help")
 _WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _HELP = """\
 tp on CONDITION          stop where it turns true, for example: tp on nonfinite("model.layers.*")

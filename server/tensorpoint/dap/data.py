@@ -6,7 +6,7 @@ it stands for. A mode that the client chose becomes the condition of a breakpoin
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ import msgspec
 from ..conditions.data import MODES
 from ..wire.codec import convert
 from ..wire.values import DataRequest
-from . import injection
 from .breakpoints import DataChoice, Refusal, Tensorpoints, answer
 from .injection import AgentError
 from .peer import Message, Peer
@@ -27,8 +26,14 @@ BREAKPOINT_MODES = [
 class DataBreakpoints:
     """Those of a session, and the names of what they may be set on."""
 
-    def __init__(self, tensorpoints: Tensorpoints) -> None:
+    def __init__(
+        self,
+        tensorpoints: Tensorpoints,
+        find: Callable[[DataRequest, Peer], Awaitable[Message]],
+    ) -> None:
         self._tensorpoints = tensorpoints
+        #: What a client points at, as the agent numbers it. Raises AgentError.
+        self._find_value = find
         self._names: dict[str, str] = {}
 
     async def info(self, arguments: Message, debugpy: Peer) -> Message:
@@ -82,7 +87,7 @@ class DataBreakpoints:
         return f"{number}: {made.text}"
 
     async def _find(self, request: DataRequest, debugpy: Peer) -> DataChoice:
-        found = await injection.values(debugpy, "data", asdict(request))
+        found = await self._find_value(request, debugpy)
         choice = DataChoice(str(found["data"]), str(found["name"]))
         self._names[choice.data] = choice.name
         return choice

@@ -5,15 +5,13 @@ frames are the layers that run, innermost first; next, step in, step out and con
 layers. A stop of a layer step carries its id, all other stops that of the Python thread: an editor
 shows the thread that a stop names. Threads, frames and scopes are numbered here, far above
 debugpy's numbers, until the program goes on; every request that carries such a number is answered
-here. What is shown is evaluated on the suspended thread, in the frame on top of its real stack, so
-that debugpy expands it as any value.
+here. What is shown of a layer is in `layer_values`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,22 +19,16 @@ from typing import Any
 
 from ..wire.codec import convert
 from ..wire.layer_stack import LayerFrame, LayerStack
-from .injection import AgentError, evaluate, evaluated
+from ..wire.values import DataRequest
+from .injection import AgentError, evaluated
+from .layer_values import FIRST_SCOPE, LAST_SCOPE, LayerValues, Place, number_in
 from .peer import Message, Peer
+from .suspended import Suspended, asking
 
 _FIRST_THREAD = 900_000_000
 _FIRST_FRAME = 1_700_000_000
-_FIRST_SCOPE = 1_800_000_000
-_LAST_SCOPE = 1_899_999_999
-_SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
-_VIEW = "__import__('sys').modules['_tensorpoint.agent.stepping.scopes']"
-_SCOPES = ("Inputs", "Outputs", "Parameters", "Gradients", "Statistics", "Buffers")
-#: Statistics read the tensors, which on CUDA waits for the device.
-_EXPENSIVE = frozenset({"Statistics"})
 _BACK = frozenset({"back", "first"})
 _STEPS = {"next": "over", "stepIn": "in", "stepOut": "out"}
-#: What debugpy adds to the items of a dictionary.
-_NOT_ITEMS = frozenset({"special variables", "function variables", "class variables", "len()"})
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,8 @@ class LayerThreads:
         present: Callable[[Message], None],
     ) -> None:
         self._client = client
-        self._peer = debugpy
+        self._threads = Suspended(debugpy)
+        self._values = LayerValues(self._threads, self._place)
         self._on_resume = on_resume
         #: Gives what debugpy has answered of variables the form that the client gets.
         self._present = present
@@ -85,22 +78,16 @@ class LayerThreads:
         self._front: _Layers | None = None
         self._shown: dict[int, _Layers] = {}
         self._frames: dict[int, tuple[_Layers, int]] = {}
-        self._scopes: dict[int, tuple[_Layers, int, str]] = {}
-        self._tops: dict[int, int] = {}
         #: Events `continued` of debugpy's that the client knows of already. One comes some time
         #: after each `continue`, at times when the program has stopped again.
         self._expected = 0
+        #: Whether the agent was asked for a step and has not answered yet.
+        self._is_leaving = False
         self._offers_back = False
         #: How requests are answered; those that let the program go on answer themselves, before it
         #: can stop again.
         self._answers: dict[str, Callable[[Message, Message], Awaitable[Message | None]]] = {
             "stackTrace": self._stack_trace,
-            "scopes": self._list_scopes,
-            "variables": self._variables,
-            "evaluate": self._evaluate,
-            "completions": self._completions,
-            "setVariable": self._set_variable,
-            "setExpression": self._set_expression,
             "stepInTargets": self._step_in_targets,
             "exceptionInfo": self._of_thread,
             "pause": self._pause,
@@ -109,14 +96,24 @@ class LayerThreads:
             "reverseContinue": self._step_back,
             **dict.fromkeys(_STEPS, self._step),
         }
+        self._shows: dict[str, Callable[[Message], Awaitable[Message]]] = {
+            "scopes": self._values.scopes,
+            "variables": self._values.variables,
+            "evaluate": self._values.evaluate,
+            "completions": self._values.completions,
+            "setVariable": self._values.set_variable,
+            "setExpression": self._values.set_expression,
+            "tensorpoint/tensor": self._values.tensor,
+            "tensorpoint/inlineValues": self._values.inline,
+        }
 
     # Stops ----------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """The program runs again: frame ids and references are dead."""
         self._stopped = self._front = None
-        for numbers in (self._shown, self._frames, self._scopes, self._tops):
-            numbers.clear()
+        for numbered in (self._shown, self._frames, self._values, self._threads):
+            numbered.clear()
 
     def take(self, body: Message) -> None:
         """Let a `stopped` event be the layer thread's if it is a layer step's."""
@@ -127,7 +124,7 @@ class LayerThreads:
         layers = self._show(convert({**given, "thread": self._stopped}, LayerStack))
         self._front = layers
         if layers.stack.top:
-            self._tops[layers.thread] = layers.stack.top
+            self._threads.know_top(layers.thread, layers.stack.top)
         self._tell_of_back(layers.stack)
         body["threadId"] = layers.id
         body["layer"] = _announced(layers.stack)
@@ -145,21 +142,26 @@ class LayerThreads:
         return expected > 0
 
     async def add_threads(self, body: Message) -> None:
-        """Add the layer thread to the answer of `threads`, if there is one."""
-        layers = await self._find()
-        if layers is not None:
-            body["threads"] = [*(body.get("threads") or []), {"id": layers.id, "name": layers.name}]
+        """Add to the answer of `threads` a layer thread for each that stands in a model."""
+        stopped, threads = self._stopped, list(body.get("threads") or ())
+        if stopped is None:
+            return
+        standing = [stopped]
+        if len(threads) > 1:
+            standing += [item for item in await self._threads.waiting() if item != stopped]
+        found = [await self._find(thread) for thread in standing]
+        body["threads"] = [
+            *threads,
+            *({"id": item.id, "name": item.name} for item in found if item),
+        ]
 
-    async def _find(self) -> _Layers | None:
-        """The layer thread of the thread that the program stopped on."""
-        if self._stopped is None:
-            return None
-        found = next((item for item in self._shown.values() if item.thread == self._stopped), None)
+    async def _find(self, thread: int) -> _Layers | None:
+        """The layer thread of a thread that stands still; None where no layer runs on it."""
+        found = next((item for item in self._shown.values() if item.thread == thread), None)
         if found is not None:
             return found
-        thread = self._stopped
-        answer = await self._ask(thread, ask="stack")
-        if not answer["stack"] or self._stopped != thread:
+        answer = await self._threads.ask(thread, ask="stack")
+        if not answer["stack"] or self._stopped is None:
             return None
         return self._show(convert({**answer["stack"], "thread": thread}, LayerStack))
 
@@ -177,17 +179,31 @@ class LayerThreads:
         """Whether a request carries one of our ids."""
         arguments: Message = message["arguments"]
         return (
-            _number(arguments, "threadId") >= _FIRST_THREAD
-            or _FIRST_FRAME <= _number(arguments, "frameId") <= _LAST_SCOPE
-            or _FIRST_SCOPE <= _number(arguments, "variablesReference") <= _LAST_SCOPE
+            number_in(arguments, "threadId") >= _FIRST_THREAD
+            or _FIRST_FRAME <= number_in(arguments, "frameId") <= LAST_SCOPE
+            or FIRST_SCOPE <= number_in(arguments, "variablesReference") <= LAST_SCOPE
         )
+
+    def has(self, request: DataRequest) -> bool:
+        """Whether a data breakpoint would be set on something in a layer."""
+        return (
+            _FIRST_FRAME <= request.frameId <= LAST_SCOPE
+            or FIRST_SCOPE <= request.variablesReference <= LAST_SCOPE
+        )
+
+    async def watchable(self, request: DataRequest) -> Message:
+        """What that is. Raises AgentError with the reason if it can't be watched."""
+        return await self._values.watchable(request)
 
     async def serve(self, message: Message) -> None:
         """Answer a request that `concerns` us. Raises AgentError with the reason where it can't."""
-        answer = self._answers.get(message["command"])
-        if answer is None:
+        command, arguments = message["command"], message["arguments"]
+        if command in self._shows:
+            body = await self._shows[command](arguments)
+        elif command in self._answers:
+            body = await self._answers[command](message, arguments)
+        else:
             raise AgentError("there is no such thing in a layer thread")
-        body = await answer(message, message["arguments"])
         if body is not None:
             self._present(body)
             self._client.respond(message, body)
@@ -209,7 +225,7 @@ class LayerThreads:
             say("stepping by lines" if self._front else "stepping by lines already")
             self._to_lines()
             return
-        layers = await self._find() if how == "layer" else None
+        layers = await self._find(thread) if how == "layer" else None
         if layers is not None:
             say(f"stepping by layers, {layers.stops_where}")
             self._switch_to(layers)
@@ -274,9 +290,15 @@ class LayerThreads:
         `goes_on` tells the client. It runs as the answer is read: a later message may be the stop
         already. Raises AgentError where the agent refuses.
         """
+        if self._is_leaving:
+            raise AgentError("a step is under way already")
+        top = await self._threads.top(thread)
         done = asyncio.get_running_loop().create_future()
 
         def answered(response: Message) -> None:
+            self._is_leaving = False
+            if done.done():  # nobody waits any more: the session ends
+                return
             try:
                 evaluated(response, in_frame=True)
             except AgentError as error:
@@ -289,12 +311,13 @@ class LayerThreads:
             done.set_result(None)
 
         arguments = {
-            "expression": f"{_SESSION}.steps({json.dumps(request)!r})",
-            "frameId": await self._top(thread),
+            "expression": asking(request),
+            "frameId": top,
             "context": "clipboard",
         }
+        self._is_leaving = True
         request = {"type": "request", "command": "evaluate", "arguments": arguments}
-        self._peer().forward(request, answered)
+        self._threads.debugpy().forward(request, answered)
         await done
 
     async def _continue(self, message: Message, arguments: Message) -> None:
@@ -303,7 +326,7 @@ class LayerThreads:
         self._expected += 1
         self.clear()
         self._on_resume()
-        await self._request("continue", threadId=thread)
+        await self._threads.debugpy().request("continue", {"threadId": thread})
 
     async def _pause(self, message: Message, arguments: Message) -> Message:
         self._thread(arguments)
@@ -312,11 +335,11 @@ class LayerThreads:
     async def _of_thread(self, message: Message, arguments: Message) -> Message:
         """What is as good for the Python thread."""
         thread = self._thread(arguments).thread
-        return await self._request(message["command"], **{**arguments, "threadId": thread})
+        return await self._threads.request(message["command"], **{**arguments, "threadId": thread})
 
     async def _stack_trace(self, message: Message, arguments: Message) -> Message:
         layers = self._thread(arguments)
-        start, levels = _number(arguments, "startFrame"), _number(arguments, "levels")
+        start, levels = number_in(arguments, "startFrame"), number_in(arguments, "levels")
         frames = layers.stack.frames
         end = start + levels if levels else len(frames)
         return {
@@ -338,123 +361,27 @@ class LayerThreads:
         body["source"] = {"name": os.path.basename(frame.file), "path": frame.file}
         return {**body, "presentationHint": "subtle"} if frame.library else body
 
-    async def _list_scopes(self, message: Message, arguments: Message) -> Message:
-        layers, number = self._layer(arguments)
-        scopes: list[Message] = []
-        for name in _SCOPES:
-            reference = _FIRST_SCOPE + next(self._numbers)
-            self._scopes[reference] = (layers, number, name)
-            scopes.append(
-                {
-                    "name": name,
-                    "variablesReference": reference,
-                    "expensive": name in _EXPENSIVE,
-                }
-            )
-        return {"scopes": scopes}
-
-    async def _variables(self, message: Message, arguments: Message) -> Message:
-        found = self._scopes.get(_number(arguments, "variablesReference"))
-        if found is None:
-            raise AgentError("the program has gone on since: these variables are no more")
-        layers, number, name = found
-        scope = f"{_VIEW}.scope({_SESSION}.layer({number}), {name!r})"
-        value = await self._value(layers, scope, context="watch")
-        children = int(value.get("variablesReference") or 0)
-        if not children:
-            return {"variables": []}
-        rows = await self._request("variables", variablesReference=children)
-        return {
-            "variables": [
-                {**row, "name": str(row["name"]).strip("'\""), "evaluateName": None}
-                for row in rows.get("variables", [])
-                if row.get("name") not in _NOT_ITEMS
-            ]
-        }
-
-    async def _evaluate(self, message: Message, arguments: Message) -> Message:
-        layers, number = self._layer(arguments)
-        context = str(arguments.get("context") or "repl")
-        return await self._value(
-            layers, _evaluation(number, str(arguments.get("expression", ""))), context=context
-        )
-
-    async def _set_expression(self, message: Message, arguments: Message) -> Message:
-        layers, number = self._layer(arguments)
-        name = str(arguments.get("expression", ""))
-        assignment = _evaluation(number, f"{name} = {arguments.get('value', '')}")
-        await self._value(layers, assignment, context="watch")
-        value = await self._value(layers, _evaluation(number, name), context="watch")
-        return {"value": value.get("result", ""), **value}
-
-    async def _set_variable(self, message: Message, arguments: Message) -> Message:
-        raise AgentError(
-            "what a layer was given or has returned can't be replaced; change a tensor in place in "
-            "the debug console, such as inputs[0].zero_(), or assign to an attribute of self"
-        )
-
-    async def _completions(self, message: Message, arguments: Message) -> Message:
-        layers, number = self._layer(arguments)
-        line = str(arguments.get("text", ""))
-        text = line[: max(_number(arguments, "column") - 1, 0)]
-        answer = await self._ask(layers.thread, ask="completions", frame=number, text=text)
-        return {"targets": [{"label": name} for name in answer["names"]]}
-
     async def _step_in_targets(self, message: Message, arguments: Message) -> Message:
-        layers, number = self._layer(arguments)
-        answer = await self._ask(layers.thread, ask="targets", frame=number)
+        place = self._place(number_in(arguments, "frameId"))
+        answer = await self._threads.ask(place.thread, ask="targets", frame=place.number)
         return {
             "targets": [
                 {"id": position, "label": label} for position, label in enumerate(answer["targets"])
             ]
         }
 
-    # The program ----------------------------------------------------------------------------------
-
     def _thread(self, arguments: Message) -> _Layers:
-        layers = self._shown.get(_number(arguments, "threadId"))
+        layers = self._shown.get(number_in(arguments, "threadId"))
         if layers is None:
             raise AgentError("the program has gone on since: there is no such layer thread now")
         return layers
 
-    def _layer(self, arguments: Message) -> tuple[_Layers, int]:
-        found = self._frames.get(_number(arguments, "frameId"))
+    def _place(self, frame: int) -> Place:
+        found = self._frames.get(frame)
         if found is None:
             raise AgentError("the program has gone on since: this frame is no more")
-        return found
-
-    async def _ask(self, thread: int, **request: Any) -> Message:
-        """What the agent answers on a suspended thread. Raises AgentError."""
-        expression = f"{_SESSION}.steps({json.dumps(request)!r})"
-        return await evaluate(self._peer(), expression, await self._top(thread))
-
-    async def _value(self, layers: _Layers, expression: str, context: str) -> Message:
-        return await self._request(
-            "evaluate",
-            expression=expression,
-            frameId=await self._top(layers.thread),
-            context=context,
-        )
-
-    async def _top(self, thread: int) -> int:
-        """The frame on top of a suspended thread's real stack, in which we evaluate."""
-        if thread not in self._tops:
-            body = await self._request("stackTrace", threadId=thread, startFrame=0, levels=1)
-            frames: list[Message] = body.get("stackFrames") or []
-            if not frames:
-                raise AgentError("this thread has no frame to evaluate in")
-            self._tops[thread] = int(frames[0]["id"])
-        return self._tops[thread]
-
-    async def _request(self, command: str, **arguments: Any) -> Message:
-        response = await self._peer().request(command, arguments)
-        if not response.get("success"):
-            raise AgentError(str(response.get("message") or f"{command} failed"))
-        return response.get("body") or {}
-
-
-def _evaluation(number: int, expression: str) -> str:
-    return f"{_VIEW}.evaluate({_SESSION}.layer({number}), {expression!r})"
+        layers, number = found
+        return Place(layers.thread, number, layers.stack.frames[number])
 
 
 def _name(frame: LayerFrame, replayed: bool = False) -> str:
@@ -469,8 +396,3 @@ def _announced(stack: LayerStack) -> Message:
     """What our own views are told of a stop at a layer."""
     frame = stack.frames[0]
     return {"module": frame.path, "module_type": frame.type, "phase": frame.phase}
-
-
-def _number(arguments: Message, key: str) -> int:
-    value: Any = arguments.get(key)
-    return value if isinstance(value, int) else 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 
 from ..wire import Stop
+from ..wire.values import DataRequest
 from . import console, way
 from .arming import Arming
 from .injection import AgentError
 from .layer_thread import LayerThreads
+from .layer_values import name_below
 from .peer import Message, Peer
 from .stops import Stops, torch_error
 from .values import Places
@@ -117,7 +119,11 @@ class Paused(Arming):
         if self._stops.owns(reference):
             self._spawn(self._carry_out(message, self._answer_variables(message, reference)))
         else:
-            self._pass_on(message, self._places.take_out_of_all)
+            self._pass_on(message, self._present_variables)
+
+    def _present_variables(self, body: Message) -> None:
+        self._places.take_out_of_all(body)
+        name_below(body)
 
     async def _answer_variables(self, message: Message, reference: int) -> None:
         body = {"variables": await self._stops.variables(reference, self._debugpy)}
@@ -130,12 +136,22 @@ class Paused(Arming):
     async def _on_locations(self, message: Message) -> None:
         self._client.respond(message, self._places.location(message["arguments"]))
 
+    async def _find_value(self, request: DataRequest, agent: Peer) -> Message:
+        if self._layer_threads.has(request):
+            return await self._layer_threads.watchable(request)
+        return await super()._find_value(request, agent)
+
     # The console ---------------------------------------------------------------------------------
+
+    def _is_of_layers(self, message: Message) -> bool:
+        """Whether the layer threads answer: not what is set by something at a frame of theirs."""
+        is_ours = message["command"] == "dataBreakpointInfo" or _command(message) is not None
+        return self._layer_threads.concerns(message) and not is_ours
 
     async def _on_evaluate(self, message: Message) -> None:
         arguments: Message = message["arguments"]
-        expression = str(arguments.get("expression", ""))
-        if arguments.get("context") not in ("repl", None) or not console.is_command(expression):
+        expression = _command(message)
+        if expression is None:
             if self._stops.is_past(int(arguments.get("frameId") or 0)):
                 self._client.refuse(message, "that operation is over: choose a frame of the stack")
             else:
@@ -176,3 +192,11 @@ class Paused(Arming):
             body["targets"] = [*(body.get("targets") or ()), *mine]
 
         self._pass_on(message, add)
+
+
+def _command(message: Message) -> str | None:
+    """The `tp` command that a request is, if it is one."""
+    arguments: Message = message["arguments"]
+    line = str(arguments.get("expression", ""))
+    is_typed = message["command"] == "evaluate" and arguments.get("context") in ("repl", None)
+    return line if is_typed and console.is_command(line) else None

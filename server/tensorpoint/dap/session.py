@@ -129,7 +129,7 @@ class Session(Paused):
             self._over.set()
         elif not self._initialize and command != "initialize":
             self._client.refuse(message, f"{command}: send initialize first")
-        elif not self._transparent and self._layer_threads.concerns(message):
+        elif not self._transparent and self._is_of_layers(message):
             self._spawn(self._carry_out(message, self._layer_threads.serve(message)))
         elif command in self._requests and not (self._transparent and command != "attach"):
             await self._carry_out(message, self._requests[command](message))

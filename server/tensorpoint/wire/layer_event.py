@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of an input or output; `name` is that of the parameter, or "output"."""
+    """A tensor of an input or output; `name` is that of the parameter, or "output".
+
+    In `shape` a size that differs within a nested tensor is -1; torch's older nested tensors have
+    none at all.
+    """
 
     name: str
     dtype: str

@@ -19,7 +19,8 @@ class LayerFrame:
     `path` is below the root ("" for the root itself). `file` and `line` are the live line of its
     forward while that runs, else where its class defines it; None where there is no source.
     `library` says that the debugger would not show that file as the user's own. `note` is what
-    else there is to say: "compiled", "recomputed", "token 5".
+    else there is to say: "compiled", "recomputed", "token 5". `frame_id` is the id that its running
+    frame has for the client, 0 where it has none.
     """
 
     path: str
@@ -30,6 +31,7 @@ class LayerFrame:
     live: bool
     library: bool
     note: str | None = None
+    frame_id: int = 0
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,29 @@ class Attends(nn.Module):
         return self.last(self.layer(x))
 
 
+class Looks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.last = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(self.attention(x, x, x, need_weights=False)[0])
+
+
+class Encodes(nn.Module):
+    """With padding, torch's encoder hands nested tensors from layer to layer."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x):
+        padding = torch.tensor([[False, False, True], [False, False, False]])
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
 class Lists(nn.Module):
     def __init__(self):
         super().__init__()
@@ -149,7 +172,7 @@ def replicas():
 
 
 def large():
-    nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(700)))(x(1, 2))
+    nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(1000)))(x(1, 2))
 
 
 CASES = {
@@ -162,6 +185,8 @@ CASES = {
     "direct": lambda: Direct()(x()),
     "attention": lambda: Attends().eval()(x(1, 3, 4)),
     "fast": lambda: torch.no_grad()(Attends().eval())(x(1, 3, 4)),
+    "attends": lambda: torch.no_grad()(Looks().eval())(x(1, 3, 4)),
+    "nested": lambda: torch.no_grad()(Encodes().eval())(x(2, 3, 4)),
     "checkpoint": lambda: saved(reentrant=False),
     "reentrant": lambda: saved(reentrant=True),
     "thread": lambda: in_a_thread(Two(nn.ReLU())),

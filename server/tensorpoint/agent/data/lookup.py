@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import ast
-from types import FrameType
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from .. import debugger_values
 from ..values.owners import Owners
 from ..values.plain import is_module, is_parameter, is_tensor, read, tensor_word
 from .targets import Target
+
+
+class Frame(Protocol):
+    """What an expression needs of the frame that it stands in."""
+
+    @property
+    def f_globals(self) -> dict[str, Any]: ...
+    @property
+    def f_locals(self) -> Mapping[str, Any]: ...
 
 
 class NotWatchable(ValueError):
@@ -27,9 +36,8 @@ def of_row(reference: int, name: str, owners: Owners) -> Target:
     return _target(container, name, value, expression or name, owners)
 
 
-def of_expression(text: str, frame: FrameType | None, owners: Owners) -> Target:
+def of_expression(text: str, frame: Frame | None, owners: Owners) -> Target:
     """The target of an expression in a frame, or of a parameter's path. Raises NotWatchable."""
-    owners.look_from(frame)
     found = owners.find(text.removesuffix(".grad"))
     if frame is None and found is None:
         raise NotWatchable(
@@ -56,7 +64,7 @@ def of_expression(text: str, frame: FrameType | None, owners: Owners) -> Target:
     return Target("attribute", text, module, name)
 
 
-def _evaluated(node: ast.expr, frame: FrameType) -> Any:
+def _evaluated(node: ast.expr, frame: Frame) -> Any:
     return eval(ast.unparse(node), frame.f_globals, frame.f_locals)
 
 

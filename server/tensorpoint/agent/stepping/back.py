@@ -26,6 +26,8 @@ from ..tensors import tensors_in
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from .view import View
+
 #: Called at the entry (True) or exit of the `number`-th layer: (module, number, depth, output).
 Arrive = Callable[[Any, int, int, bool, Any], None]
 
@@ -36,6 +38,26 @@ class Left(BaseException):
     def __init__(self, again: int | None = None) -> None:
         super().__init__()
         self.again = again
+
+
+def no_way_back(view: View, entry: Entry | None, depths: list[int]) -> str | None:
+    """Why there is no step back from a stop; None where there is one."""
+    if view.depth_around or "backward" in view.top.phase:
+        return "there is no step back in the backward pass: its gradients are added up already"
+    if "update" in view.top.phase:
+        return "there is no step back from an optimizer's step: it changes the parameters"
+    if view.number is None or not depths:
+        return (
+            "this call of the model began before its layers were counted: step back is there "
+            "from its next call on"
+        )
+    if view.number == 0 and view.top.phase == "entry":
+        return "this is where the call of the model begins: there is no step back"
+    if entry is None:
+        return "how the call of the model began was not seen"
+    if entry.was_overwritten():
+        return "the model has overwritten its own input: it can't be run again"
+    return None
 
 
 def run_again(

@@ -34,6 +34,21 @@ class Order(threading.local):
         call.number = len(self.depths)
         self.depths.append(len(outer) + 1)
 
+    def depths_of(self, root: Module) -> list[int]:
+        """The same where the newest call is one of this root; else nothing is known."""
+        return self.depths if self.root() is root else []
+
+    def position(self, number: int, *, at_entry: bool) -> int:
+        """How many entries are before a stop: at the exit of a layer those inside of it are."""
+        if at_entry:
+            return number
+        inside = (
+            later
+            for later in range(number + 1, len(self.depths))
+            if self.depths[later] <= self.depths[number]
+        )
+        return next(inside, len(self.depths))
+
     def before(self, number: int, level: int) -> int | None:
         """The entry before the `number`-th one that is at this level or further out."""
         return next(

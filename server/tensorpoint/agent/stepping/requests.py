@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import suspension
-from ..modules import Names
-from .scopes import completions
+from ..showing import Showing
+from .scopes import completions, evaluate, place_in
 from .stack import Layer
 from .stepper import StepError, Stepper
 
@@ -19,15 +19,18 @@ Answer = dict[str, Any]
 class Requests:
     """Answers them."""
 
-    def __init__(self, stepper: Stepper, names: Names) -> None:
+    def __init__(self, stepper: Stepper, showing: Showing) -> None:
         self._stepper = stepper
-        self._names = names
+        self._showing = showing
         self._known: dict[str, Callable[[Answer], Answer]] = {
             "stack": self._stack,
             "step": self._step,
             "back": self._back,
             "targets": self._targets,
             "completions": self._completions,
+            "set": self._set,
+            "data": self._data,
+            "waiting": self._waiting,
         }
 
     def answer(self, request: str) -> str:
@@ -64,3 +67,23 @@ class Requests:
 
     def _completions(self, asked: Answer) -> Answer:
         return {"names": completions(self.layer(asked["frame"]), asked["text"])}
+
+    def _set(self, asked: Answer) -> Answer:
+        """Assign to an expression: an element of a tensor, a local of its forward, an attribute."""
+        layer, target = self.layer(asked["frame"]), asked["expression"]
+        try:
+            if not self._showing.set_element(place_in(layer), target, asked["value"]):
+                evaluate(layer, f"{target} = {asked['value']}")
+        except Exception as error:  # the user's own expression
+            raise StepError(f"{target}: {type(error).__name__}: {error}") from None
+        return {}
+
+    def _data(self, asked: Answer) -> Answer:
+        """What a data breakpoint would be set on."""
+        layer = self.layer(asked["frame"])
+        return self._showing.watchable(place_in(layer), layer.frame, asked["text"])
+
+    def _waiting(self, asked: Answer) -> Answer:
+        """The threads that are suspended, on which the others of these can be asked."""
+        threads, is_one_on_its_way = self._stepper.suspended()
+        return {"threads": threads, "more": is_one_on_its_way}

@@ -10,11 +10,13 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from .. import suspension
 from ..tensors import tensors_in, unseen, values_of
+from ..values.plain import shape_of
 from .stack import Layer
 
 #: More make a view slow.
@@ -107,7 +109,7 @@ def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(module, "param_groups"):
         for number, group in enumerate(module.param_groups):
             for position, parameter in enumerate(group["params"]):
-                yield f"param_groups[{number}][{position}]", parameter
+                yield f"param_groups[{number}]['params'][{position}]", parameter
         return
     own = list(module.named_parameters(recurse=False))
     yield from own or module.named_parameters()
@@ -116,7 +118,7 @@ def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
 @unseen
 def statistics(tensor: Any) -> str:
     """Shape, type, device, and the numbers of a tensor in short."""
-    shape = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {tensor.device}"
+    shape = f"{_type_and_shape(tensor)} {tensor.device}"
     values = values_of(tensor)
     if values is None or values.numel() == 0:
         return shape
@@ -138,10 +140,15 @@ def statistics(tensor: Any) -> str:
 def in_short(value: object, name: str) -> str:
     """The tensors in a value by type and shape: "output float32[4, 8]"."""
     found = [
-        f"{inner} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        for inner, tensor in islice(tensors_in(value, name), 5)
+        f"{inner} {_type_and_shape(tensor)}" for inner, tensor in islice(tensors_in(value, name), 5)
     ]
     return ", ".join(found) or f"{name} {type(value).__name__}"
+
+
+def _type_and_shape(tensor: Any) -> str:
+    sizes = shape_of(tensor)
+    shape = "[nested]" if sizes is None else f"[{', '.join(map(str, sizes))}]"
+    return f"{str(tensor.dtype).removeprefix('torch.')}{shape}"
 
 
 _SCOPES: dict[str, Callable[[Layer], dict[str, Any]]] = {
@@ -159,6 +166,19 @@ def globals_of(module: Any) -> dict[str, Any]:
     kind = type(module)
     function: Any = inspect.unwrap(getattr(kind, "forward", None) or getattr(kind, "step", scope))
     return getattr(function, "__globals__", {})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an expression in a layer stands, by the names that a frame has for it."""
+
+    f_globals: dict[str, Any]
+    f_locals: dict[str, Any]
+
+
+def place_in(layer: Layer) -> Place:
+    """The same as a frame has it."""
+    return Place(*names_in(layer))
 
 
 def names_in(layer: Layer) -> tuple[dict[str, Any], dict[str, Any]]:

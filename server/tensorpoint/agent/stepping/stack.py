@@ -89,6 +89,15 @@ def read(frame: FrameType | None, names: Names) -> list[Layer]:
     return found
 
 
+def is_in_layer(frame: FrameType | None) -> bool:
+    """Whether a thread is in the call of a module. It may run on meanwhile."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return False
+    call_impl = torch.nn.Module._call_impl.__code__
+    return any(outer.f_code is call_impl for outer in outwards(frame))
+
+
 def place_of(layer: Layer) -> tuple[FrameType | None, str | None, int | None]:
     """The live frame, or else file and line of where its class defines `forward`."""
     if layer.frame is not None:

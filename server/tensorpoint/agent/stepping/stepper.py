@@ -18,7 +18,7 @@ from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .. import debugger
+from .. import debugger, suspension
 from ..frames import calling_frame
 from ..hooks import Hooks
 from ..modules import Call, Names, frame_of_call, keywords_of, running_calls
@@ -26,13 +26,13 @@ from ..ops.recorder import NotReplayable
 from ..ops.state import Entries
 from ..quiet import is_quiet
 from ..stop import values
-from .back import Left, run_again
+from .back import Left, no_way_back, run_again
 from .backward import Backward, Visit
 from .goal import Goal, How
 from .order import Order
 from .returns import Returns
 from .scopes import inputs_of
-from .stack import Layer, read
+from .stack import Layer, is_in_layer, read
 from .trace import Trace
 from .view import View, headline, know_stop, program_frame, text, view_of_frames
 
@@ -72,6 +72,8 @@ class Stepper:
         #: By thread ident: of the program's own thread, also where autograd's goes for it.
         self._goals: dict[int, Goal] = {}
         self._views: dict[int, View] = {}
+        #: By thread ident: the suspended threads, as the client knows them.
+        self._suspended: dict[int, int] = {}
         self._returns = Returns()
         self._backward = Backward(self._on_backward_layer)
         #: The threads that wait in a backward pass, which threads of autograd's serve at times.
@@ -115,24 +117,12 @@ class Stepper:
         view = self.view()
         if view.back is not None:
             raise StepError(view.back)
-        number = self._position(view)
+        assert view.number is not None
+        number = self.order.position(view.number, at_entry=view.top.phase == "entry")
         target = 0 if first else self.order.before(number, view.level)
         if target is None:
             raise StepError("there is no layer before this one")
         self._back_to[get_ident()] = target
-
-    def _position(self, view: View) -> int:
-        """How many entries are before this position: its own is not, at a stop at one."""
-        assert view.number is not None
-        if view.top.phase == "entry":
-            return view.number
-        depths = self.order.depths
-        inside = (
-            later
-            for later in range(view.number + 1, len(depths))
-            if depths[later] <= depths[view.number]
-        )
-        return next(inside, len(depths))
 
     def targets(self, number: int) -> list[str]:
         """Paths of the child layers of a layer, which a step in may be aimed at."""
@@ -145,6 +135,15 @@ class Stepper:
             f"{self._names.path(child, layer.module)} ({type(child).__name__})"
             for child in view.targets
         ]
+
+    def suspended(self) -> tuple[list[int], bool]:
+        """The suspended threads, as the client knows them; whether one in a model isn't yet.
+
+        On any thread. One that is in a call of torch's stops at its next line only.
+        """
+        suspended = dict(self._suspended)
+        others = (frame for ident, frame in sys._current_frames().items() if ident not in suspended)
+        return list(suspended.values()), any(is_in_layer(frame) for frame in others)
 
     def trace(self, tell: Callable[[list[dict[str, Any]], bool], None]) -> None:
         """List the layer events of the next step: `tell` gets parts of them, and at last True."""
@@ -178,6 +177,7 @@ class Stepper:
         """The child's threads step no more."""
         self._goals.clear()
         self._views.clear()
+        self._suspended.clear()
         self._returns = Returns()
         self._backward = Backward(self._on_backward_layer)
         self._passes.clear()
@@ -185,9 +185,11 @@ class Stepper:
 
     def _before_suspension(self, frame: FrameType) -> None:
         """Whatever stops a thread is the end of its step."""
+        self._suspended[get_ident()] = suspension.dap_thread_id()
         self._goals.pop(self._owner(), None)
 
     def _after_suspension(self) -> None:
+        self._suspended.pop(get_ident(), None)
         self._views.pop(get_ident(), None)
         if self.is_on and not (self._goals or self._views or self._back_to or self._trace):
             try:
@@ -403,7 +405,8 @@ class Stepper:
             number=number,
             replayed=replayed,
         )
-        view.back = self._no_way_back(view)
+        outermost = view.layers[-1].module
+        view.back = no_way_back(view, self._entries.of(outermost), self.order.depths_of(outermost))
         self._suspend(view, frame)
         if replayed:
             self._leave_or_go_on()
@@ -429,27 +432,6 @@ class Stepper:
             self._views.pop(ident, None)
 
     # Back -----------------------------------------------------------------------------------------
-
-    def _no_way_back(self, view: View) -> str | None:
-        """Why there is no step back from a stop; None where there is one."""
-        if view.depth_around or "backward" in view.top.phase:
-            return "there is no step back in the backward pass: its gradients are added up already"
-        if "update" in view.top.phase:
-            return "there is no step back from an optimizer's step: it changes the parameters"
-        outermost = view.layers[-1].module
-        entry = self._entries.of(outermost)
-        if view.number is None or self.order.root() is not outermost or not self.order.depths:
-            return (
-                "this call of the model began before its layers were counted: step back is there "
-                "from its next call on"
-            )
-        if view.number == 0 and view.top.phase == "entry":
-            return "this is where the call of the model begins: there is no step back"
-        if entry is None:
-            return "how the call of the model began was not seen"
-        if entry.was_overwritten():
-            return "the model has overwritten its own input: it can't be run again"
-        return None
 
     def _run_again(self, live: View, target: int) -> str | None:
         """Run the forward again up to the entry `target`, and on from there as the user steps.

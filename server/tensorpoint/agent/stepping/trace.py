@@ -15,6 +15,7 @@ from typing import Any
 from ...wire.layer_event import LayerEvent, Tensor
 from ..modules import Names
 from ..tensors import tensors_in
+from ..values.plain import shape_of
 
 
 class Trace:
@@ -74,7 +75,11 @@ class Trace:
 
 def _tensors(values: dict[str, Any] | None) -> tuple[Tensor, ...]:
     return tuple(
-        Tensor(inner, str(tensor.dtype).removeprefix("torch."), tuple(map(int, tensor.shape)))
+        Tensor(inner, str(tensor.dtype).removeprefix("torch."), _shape(tensor))
         for name, value in (values or {}).items()
         for inner, tensor in tensors_in(value, name)
     )
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else -1 for size in shape_of(tensor) or ())

@@ -97,6 +97,7 @@ def _shown(layer: Layer) -> LayerFrame:
         live=frame is not None,
         library=library,
         note=", ".join(layer.notes) or None,
+        frame_id=0 if frame is None else suspension.dap_frame_id(frame),
     )
 
 

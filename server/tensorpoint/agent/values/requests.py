@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict
+from types import FrameType
 from typing import Any
 
 from .. import debugger_values
 from ..data import lookup
 from ..data.lookup import NotWatchable
-from ..data.targets import Targets
+from ..data.targets import Target, Targets
 from ..facts import Recorder
 from . import figures, memory, pictures
 from .devices import Unavailable
@@ -120,13 +121,20 @@ class Requests:
 
     def _data(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a data breakpoint would be set on: its id and its name."""
-        owners, reference = self._view.known.owners, request["variablesReference"]
+        reference, frame = request["variablesReference"], request["frameId"]
         if reference:
-            target = lookup.of_row(reference, request["name"], owners)
-        else:
-            frame = request["frameId"]
-            place = debugger_values.frame_of(frame) if frame else None
-            target = lookup.of_expression(request["name"], place, owners)
+            owners = self._view.known.owners
+            return self._target(lookup.of_row(reference, request["name"], owners))
+        place = debugger_values.frame_of(frame) if frame else None
+        return self.watchable(place, place, request["name"])
+
+    def watchable(self, place: Any, frame: FrameType | None, text: str) -> dict[str, Any]:
+        """The same of an expression, where `place` says what names mean. Raises NotWatchable."""
+        owners = self._view.known.owners
+        owners.look_from(frame)
+        return self._target(lookup.of_expression(text, place, owners))
+
+    def _target(self, target: Target) -> dict[str, Any]:
         return {"data": self._targets.add(target), "name": target.name, "kind": target.kind}
 
 

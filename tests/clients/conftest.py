@@ -1,0 +1,3 @@
+"""Clients that are not ours drive the adapter; pytest starts them."""
+
+collect_ignore = ["node_modules"]

@@ -1,0 +1,3 @@
+import { rules } from '../../vscode-client/eslint.config.mjs';
+
+export default rules(import.meta.dirname);

@@ -1,0 +1,97 @@
+"""Steps by layers that meet other things: threads, requests in a row, ends, exceptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.dap import Session, line_of
+from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
+
+pytestmark = pytest.mark.usefixtures("resident_process")
+
+SIDE_BY_SIDE = Path(__file__).parent / "layers" / "side_by_side.py"
+
+
+def test_each_thread_that_stands_in_a_model_has_its_layers() -> None:
+    with Session() as session:
+        session.launch(SIDE_BY_SIDE, filters=[])
+        session.expect("process")
+        session.request(
+            "setBreakpoints",
+            source={"path": str(SIDE_BY_SIDE)},
+            breakpoints=[{"line": line_of(SIDE_BY_SIDE, "time.sleep(0.001)")}],
+        )
+        stopped = session.stopped()
+        no_breakpoints(session, SIDE_BY_SIDE)
+        threads = session.request("threads")["threads"]
+        layers = {item["name"]: item["id"] for item in threads if item["id"] >= 900_000_000}
+        assert sorted(layers) == ["layers of One", "layers of Other"], threads
+        for name, shape in (("One", "[3]"), ("Other", "[2]")):
+            (frame,) = session.request("stackTrace", threadId=layers[f"layers of {name}"])[
+                "stackFrames"
+            ]
+            assert frame["name"] == f"(root) ({name})"
+            value = session.request(
+                "evaluate", expression="list(x.shape)", frameId=frame["id"], context="watch"
+            )
+            assert value["result"] == shape
+        # A step on the one that the program did not stop on; the other runs meanwhile.
+        at_one = "One" in session.evaluate("type(self).__name__", stopped)
+        name, inner = ("Other", "inner (Tanh)") if at_one else ("One", "inner (ReLU)")
+        frame = session.request("stackTrace", threadId=layers[f"layers of {name}"])["stackFrames"]
+        session.request(
+            "evaluate", expression="released.set()", frameId=frame[0]["id"], context="repl"
+        )
+        session.request("stepIn", threadId=layers[f"layers of {name}"])
+        after = session.stopped()
+        assert after["threadId"] == layers[f"layers of {name}"]
+        assert after["description"] == f"Entering {inner}"
+        after = session.step("stepOut", after)
+        assert after["description"] == f"Leaving (root) ({name})"
+        session.resume(after)
+        assert session.exit_code() == 0
+        assert "fault" not in session.output("important")
+
+
+def test_a_step_that_is_asked_for_twice_is_one() -> None:
+    with Session() as session:
+        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
+        session.stopped()
+        no_breakpoints(session, BLOCKS)
+        session.console("tp step layer")
+        thread = session.stopped()["threadId"]
+        both = [session.send("next", threadId=thread) for _ in range(2)]
+        answers = [session.answer(number) for number in both]
+        assert [answer["success"] for answer in answers] == [True, False]
+        assert "under way" in answers[1]["message"] or "gone on" in answers[1]["message"]
+        stopped = session.stopped()
+        assert stopped["description"] == "Entering layers.0.mlp.act (ReLU)"
+        # While the program runs there is nothing to step from.
+        session.request("continue", threadId=thread)
+        for command in ("next", "stepBack", "stackTrace"):
+            assert "gone on" in session.refused(command, threadId=thread)
+        assert session.exit_code() == 0
+
+
+@pytest.mark.parametrize("by", ["disconnect", "closing"])
+def test_a_session_that_ends_in_a_step_leaves_nothing(by: str) -> None:
+    with Session() as session:
+        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
+        session.stopped()
+        no_breakpoints(session, BLOCKS)
+        session.console("tp step layer")
+        stopped = session.stopped()
+        frame = session.frames(stopped)[0]["id"]
+        # The thread is busy with an expression: the step waits behind it.
+        session.send("evaluate", expression="__import__('time').sleep(3)", frameId=frame)
+        session.send("next", threadId=stopped["threadId"])
+        if by == "disconnect":
+            session.request("disconnect", terminateDebuggee=True)
+            session.wait_closed()
+        else:
+            session.close_input()
+        assert session.exit_status() == 0, session.story()
+        session.expect_no_process()
+        assert "Traceback" not in session.stderr()
