@@ -1,5 +1,4 @@
-"""Puts our view of values in the place of pydevd's own. Private API of pydevd; this and `debugger`
-are the modules that know it.
+"""Puts our view of values in the place of pydevd's own, which is private API of it.
 
 A type plugin, pydevd's way for this, can't do it: its `variables` ignores `start`, `count` and
 `filter`, it emits neither `indexedVariables` nor `lazy`, and what a plugin may say is one string.
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .values.rows import Rows
 
-#: Makes the rows, or hands out those that were made: `values` is 5,000 lines, which are imported
+#: Makes the rows, or hands out those that were made: `values` is 4,000 lines, which are imported
 #: when the first value is to be shown.
 MakeRows = Callable[[], "Rows"]
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import adapters, debugger
+from . import adapters, debugger, debugger_files, debugger_threads
 from . import layer_tree as trees
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
@@ -173,12 +173,12 @@ class Agent:
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
-        debugger.continue_stacks(waiting_frame)
+        debugger_threads.continue_stacks(waiting_frame)
         errors = TorchErrors(self._names)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
         if debugger.has_trace_function():
-            load_untraced(debugger.steps_into, debugger.untraced, debugger.traced)
+            load_untraced(debugger_files.steps_into, debugger.untraced, debugger.traced)
 
     def sync(self, text: str) -> str:
         """Take a plan (JSON of `wire.Plan`). A plan of another version is refused."""
@@ -234,14 +234,14 @@ class Agent:
 
     def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
         """Watch these for any client that is attached and has sent no plan."""
-        self._prepare(hide_agent=True)
+        self._prepare(hides_agent=True)
         with self._lock:
             self._standing = tensorpoints
             self._apply()
 
     def add(self, rules: Sequence[LocalRule]) -> None:
         """Watch for these as well, for the program itself."""
-        self._prepare(hide_agent=True)
+        self._prepare(hides_agent=True)
         with self._lock:
             self._local = (*self._local, *rules)
             try:
@@ -256,9 +256,9 @@ class Agent:
             self._local = tuple(rule for rule in self._local if rule not in rules)
             self._apply()
 
-    def _prepare(self, *, hide_agent: bool = False) -> None:
+    def _prepare(self, *, hides_agent: bool = False) -> None:
         """Make the debugger, if there is one, stop and show values as we do."""
-        if debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
+        if debugger.prepare(self._on_detach, self._on_attach, hides_agent=hides_agent):
             self._showing.install()
 
     def _on_attach(self) -> None:

@@ -1,7 +1,6 @@
 """What editors see of values, and data breakpoints on them: made when somebody first needs it.
 
-Their modules are some 5,000 lines, a quarter of the agent, and a program that never stops needs
-none of them.
+Their modules are some 4,000 lines, and a program that never stops needs none of them.
 """
 
 from __future__ import annotations

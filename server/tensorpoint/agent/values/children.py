@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .. import debugger
+from .. import debugger_files
 from ..tensors import unseen, version_of
 from . import figures, graph, words
 from .devices import Unavailable
@@ -282,7 +282,7 @@ def histogram_node(value: Any) -> Node:
 
 def place_node(place: Place) -> Node:
     """A place in the source, which clients that can will jump to."""
-    more = {"valueLocationReference": [debugger.client_file(place.file), place.line]}
+    more = {"valueLocationReference": [debugger_files.client_file(place.file), place.line]}
     return Node(place.text, "", None, more=more)
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from .. import debugger
+from .. import debugger_files
 from .cache import Cache
 from .children import Children
 from .kinds import is_array, is_storage, kind_of
@@ -103,13 +103,13 @@ class View:
             hint["memoryReference"] = f"tensorpoint:{self._number(value)}"
         place = None if frame is None else assigned(frame, name)
         if place is not None:
-            hint["valueLocationReference"] = [debugger.client_file(place[0]), place[1]]
+            hint["valueLocationReference"] = [debugger_files.client_file(place[0]), place[1]]
         if is_parameter(value):
             self.known.owners.look_from(frame)
             defined = definition(value, self.known)
             if defined is not None:
                 hint["declarationLocationReference"] = [
-                    debugger.client_file(defined.file),
+                    debugger_files.client_file(defined.file),
                     defined.line,
                 ]
         return hint
