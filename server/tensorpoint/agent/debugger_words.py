@@ -107,6 +107,7 @@ def _wrap_breakpoints(db: Any, words: Words, pattern: re.Pattern[str]) -> None:
         shown = _with_summaries(pybreakpoint.expression)
         if shown is None:
             return expression(pybreakpoint, info, new_frame)
+        words.changed()  # the program has run since the last one
         more = {**words.functions(), _SHOWN: words.summary}
         return expression(_LogPoint(pybreakpoint, shown), info, _Frame(new_frame, more))
 

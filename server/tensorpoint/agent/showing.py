@@ -121,7 +121,7 @@ class Showing:
 
     def _changed(self) -> None:
         if "_rows" in self.__dict__:
-            self._rows.view.cache.clear()
+            self._rows.view.changed()
 
     def _forget(self) -> None:
         if "_rows" in self.__dict__:

@@ -15,7 +15,15 @@ from .. import debugger_files
 from ..tensors import unseen, version_of
 from . import figures, graph, words
 from .devices import Unavailable
-from .kinds import is_array, is_storage, items_of, kind_of, modules_below, settings_of
+from .kinds import (
+    attributes_of,
+    is_array,
+    is_mapping,
+    is_storage,
+    items_of,
+    kind_of,
+    settings_of,
+)
 from .known import Known
 from .nodes import Child, Node, Page, leaf, on_request
 from .origin import Place, definition, makers
@@ -24,6 +32,7 @@ from .plain import (
     call,
     device_of,
     elements_of,
+    held_by,
     is_lazy,
     is_module,
     is_tensor,
@@ -32,6 +41,7 @@ from .plain import (
     shape_of,
     size_in_words,
 )
+from .walks import TABLES, modules_below
 
 #: Attributes of torch's modules that are shown as something better.
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "training"})
@@ -105,7 +115,7 @@ class Children:
     # Modules -------------------------------------------------------------------------------------
 
     def _of_module(self, module: Any) -> list[Child]:
-        held = vars(module)
+        held = held_by(module)
         rows: list[Child] = [Child("training", leaf(held.get("training")), ".training")]
         settings = settings_of(module)
         if settings:
@@ -120,7 +130,7 @@ class Children:
         if config is not None:
             rows.append(Child("config", config, ".config"))
         rows += [_step_into(module, name, child) for name, child in modules_below(module)]
-        for table in ("_parameters", "_buffers"):
+        for table in TABLES:
             rows += [
                 Child(name, value, f".{name}" if name.isidentifier() else None)
                 for name, value in (held.get(table) or {}).items()
@@ -181,7 +191,7 @@ def _layout(tensor: Any) -> str:
         strides = call(tensor, "stride")
         kind = "contiguous" if call(tensor, "is_contiguous") else "not contiguous"
         offset = call(tensor, "storage_offset")
-    except Exception:  # sparse and nested ones have none
+    except RuntimeError:  # sparse and nested ones have none
         return text
     return f"{text}, strides {list(strides)}, {kind}" + (f", offset {offset}" if offset else "")
 
@@ -206,7 +216,7 @@ def _storage(tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
     try:
         storage = call(tensor, "untyped_storage")
         key, size = storage._cdata, storage.nbytes()
-    except Exception:  # sparse, nested, wrapped: no memory of its own
+    except RuntimeError:  # sparse, nested, wrapped: no memory of its own
         return []
     sharing = [
         name
@@ -221,7 +231,7 @@ def _storage(tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
 def _storage_key(tensor: Any) -> int | None:
     try:
         return call(tensor, "untyped_storage")._cdata
-    except Exception:
+    except RuntimeError:
         return None
 
 
@@ -246,18 +256,10 @@ def statistics_node(value: Any) -> Node:
         Child("-Inf", leaf(f"{found.neginf:,}")),
     ]
     if found.first is not None:
-        rows.append(Child("first not finite", leaf(_index(found.first, shape_of(tensor)))))
+        rows.append(Child("first not finite", leaf(list(found.first))))
     if found.sampled:
         rows.append(Child("looked at", leaf(f"{found.looked_at:,} of {found.elements:,} elements")))
     return Node(words.in_short(found), "", lambda _: rows)
-
-
-def _index(position: int, shape: tuple[Any, ...] | None) -> str:
-    index: list[int] = []
-    for size in reversed(shape or ()):
-        index.append(position % size)
-        position //= size
-    return str(list(reversed(index)))
 
 
 def histogram_node(value: Any) -> Node:
@@ -298,7 +300,7 @@ def raw_node(value: Any) -> Node:
 
     def children(_: Page) -> Sequence[Child]:
         if is_module(value):
-            return [Child(name, item, f".{name}") for name, item in vars(value).items()]
+            return [Child(name, item, f".{name}") for name, item in held_by(value).items()]
         return [Child("attributes", Raw(value))]
 
     return Node("all attributes", "", children)
@@ -326,7 +328,6 @@ def _of_array(array: Any) -> list[Child]:
 
 
 def _of_container(value: Any) -> list[Child]:
-    held = vars(value) if hasattr(value, "__dict__") else {}
-    if isinstance(value, dict) or "data" in held:
+    if is_mapping(value):
         return [Child(name, item, f"[{name!r}]") for name, item in items_of(value)]
-    return [Child(name, item, f".{name}") for name, item in held.items()]
+    return [Child(name, item, f".{name}") for name, item in attributes_of(value)]

@@ -21,8 +21,9 @@ from .known import Known
 from .nodes import Child, Node, Page
 from .origin import assigned, definition
 from .pages import is_long
-from .plain import is_module, is_on_cpu, is_parameter, is_tensor, read
+from .plain import is_hollow, is_module, is_on_cpu, is_parameter, is_tensor, read
 from .summary import Summaries
+from .walks import TABLES, modules_in, tensors_of
 
 #: Tensors that are looked at for those with the same memory.
 _NEIGHBOURS = 2000
@@ -41,10 +42,14 @@ class View:
         self._summaries = Summaries(known, self.cache)
         self._children = Children(known)
 
-    def forget(self) -> None:
-        """The program goes on: keep nothing of it."""
+    def changed(self) -> None:
+        """Something was run, or goes on running: what was measured and indexed counts no more."""
         self.cache.clear()
         self.known.owners.clear()
+
+    def forget(self) -> None:
+        """The program goes on: keep nothing of it."""
+        self.changed()
         self._shown.clear()
         self._numbers.clear()
 
@@ -130,10 +135,7 @@ def _length(values: Any) -> str:
 
 
 def _has_memory(tensor: Any) -> bool:
-    try:
-        return is_on_cpu(tensor) or read(tensor, "device").type == "cuda"
-    except Exception:
-        return False
+    return is_on_cpu(tensor) or (read(tensor, "device").type == "cuda" and not is_hollow(tensor))
 
 
 def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
@@ -145,23 +147,11 @@ def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _neighbours(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
     for name, value in values:
         if is_tensor(value):
             yield name, value
-    waiting = [(name, value) for name, value in values if is_module(value)]
-    while waiting:
-        name, module = waiting.pop(0)
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        held = vars(module)
-        for table in ("_parameters", "_buffers"):
-            for key, value in (held.get(table) or {}).items():
-                if is_tensor(value):
-                    yield f"{name}.{key}", value
-        waiting += [
-            (f"{name}.{key}", child)
-            for key, child in (held.get("_modules") or {}).items()
-            if child is not None
-        ]
+    for name, root in values:
+        if is_module(root):
+            for path, module in modules_in(root):
+                for key, value in tensors_of(module, *TABLES):
+                    yield ".".join(filter(None, (name, path, key))), value
