@@ -164,7 +164,14 @@ class Agent:
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
-        self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
+        self._showing = Showing(
+            self._names,
+            self._recorder,
+            self._locator.made_by,
+            stop,
+            self._report,
+            self._tell,
+        )
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
         #: What watches data breakpoints, if there are any.

@@ -14,6 +14,7 @@ from . import debugger_assign, debugger_values, debugger_words
 from .debugger_words import Words
 from .facts import Recorder
 from .modules import Names
+from .ops.operation import Line
 from .rules import Rule
 from .watches.base import Stop
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .values.setting import Setting
 
 
+#: Which operation made a tensor, and at which line of the program.
+MadeBy = Callable[[Any], tuple[str, Line] | None]
+
+
 class Showing:
     """The view of values and those that share it."""
 
@@ -32,11 +37,13 @@ class Showing:
         self,
         names: Names,
         recorder: Recorder,
+        made_by: MadeBy,
         stop: Stop,
         report: Callable[[str, Exception], None],
         tell: Callable[[str], None],
     ) -> None:
-        self._names, self._recorder, self._stop = names, recorder, stop
+        self._names, self._recorder, self._made_by = names, recorder, made_by
+        self._stop = stop
         self._report, self._tell = report, tell
 
     def install(self) -> None:
@@ -83,7 +90,8 @@ class Showing:
         from .values.view import View
 
         owners, recorder = Owners(self._names.roots), self._recorder
-        return Rows(View(Known(owners, recorder.of_layer, recorder.of_parameter)))
+        known = Known(owners, recorder.of_layer, recorder.of_parameter, self._made_by)
+        return Rows(View(known))
 
     @cached_property
     def _measures(self) -> Measures:

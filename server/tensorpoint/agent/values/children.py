@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from .. import debugger_files
@@ -26,7 +27,7 @@ from .kinds import (
 )
 from .known import Known
 from .nodes import Child, Node, Page, leaf, on_request
-from .origin import Place, definition, makers
+from .origin import Place, definition, maker
 from .pages import as_tensor, is_long, sequence_node, values_node
 from .plain import (
     call,
@@ -35,6 +36,7 @@ from .plain import (
     held_by,
     is_lazy,
     is_module,
+    is_parameter,
     is_tensor,
     number,
     read,
@@ -53,15 +55,21 @@ class Children:
     def __init__(self, known: Known) -> None:
         self._known = known
 
-    def of(self, value: Any, page: Page, neighbours: Sequence[tuple[str, Any]]) -> Any:
-        """The children of `value`, or None for what isn't ours.
+    def of(
+        self,
+        value: Any,
+        page: Page,
+        frame: FrameType | None = None,
+        neighbours: Sequence[tuple[str, Any]] = (),
+    ) -> Any:
+        """The children of `value` as seen from a frame, or None for what isn't ours.
 
         `neighbours` are values that may share its memory.
         """
         if isinstance(value, Node):
             return [] if value.children is None else value.children(page)
         if is_tensor(value):
-            return self._of_tensor(value, neighbours)
+            return self._of_tensor(value, frame, neighbours)
         if is_module(value):
             return self._of_module(value)
         if is_array(value):
@@ -78,7 +86,9 @@ class Children:
 
     # Tensors -------------------------------------------------------------------------------------
 
-    def _of_tensor(self, tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
+    def _of_tensor(
+        self, tensor: Any, frame: FrameType | None, neighbours: Sequence[tuple[str, Any]]
+    ) -> list[Child]:
         if is_lazy(tensor):
             return [Child("state", leaf("its shape is set by the first call of its module"))]
         return [
@@ -87,7 +97,7 @@ class Children:
             Child("histogram", on_request(lambda: histogram_node(tensor))),
             *self._gradient(tensor),
             *_graph(tensor, self._known),
-            *self._origin(tensor),
+            *self._origin(tensor, frame),
             *_version(tensor),
             *_storage(tensor, neighbours),
             Child("values", values_node(tensor), ""),
@@ -106,11 +116,12 @@ class Children:
             rows.append(Child("recorded gradient", leaf(text)))
         return rows
 
-    def _origin(self, tensor: Any) -> list[Child]:
-        place = definition(tensor, self._known)
-        if place is not None:
-            return [Child("defined at", place_node(place))]
-        return [Child("made by", place_node(item)) for item in makers(tensor, self._known)[:1]]
+    def _origin(self, tensor: Any, frame: FrameType | None) -> list[Child]:
+        if is_parameter(tensor):
+            name, place = "defined at", definition(tensor, self._known)
+        else:
+            name, place = "made by", maker(tensor, self._known, frame)
+        return [] if place is None else [Child(name, place_node(place))]
 
     # Modules -------------------------------------------------------------------------------------
 
@@ -284,7 +295,8 @@ def histogram_node(value: Any) -> Node:
 
 def place_node(place: Place) -> Node:
     """A place in the source, which clients that can will jump to."""
-    more = {"valueLocationReference": [debugger_files.client_file(place.file), place.line]}
+    file = place.file if place.is_mapped else debugger_files.client_file(place.file)
+    more = {"valueLocationReference": [file, place.line]}
     return Node(place.text, "", None, more=more)
 
 

@@ -52,6 +52,11 @@ def _name_of(function: Any) -> str:
     return str(name).rpartition("::")[2]
 
 
+def operation_of(function: Any) -> str:
+    """What a node is the backward of: "Addmm" of AddmmBackward0."""
+    return re.sub(r"Backward\d*\Z", "", _name_of(function))
+
+
 def parameter_of(function: Any) -> Any:
     """The tensor whose gradient the node accumulates; None for all others."""
     return getattr(function, "variable", None) if "AccumulateGrad" in _name_of(function) else None

@@ -32,6 +32,14 @@ class Owners:
         self._frame = self._held = None
         self._paths = {}
 
+    def answered(self) -> None:
+        """A client's question is answered; what was indexed while the program runs is dropped.
+
+        Of a frame that is looked from, the index goes when the program goes on.
+        """
+        if self._frame is None:
+            self.clear()
+
     def look_from(self, frame: FrameType | None) -> None:
         """What is asked for next stands in this frame."""
         if frame is not self._frame and frame is not None:

@@ -50,8 +50,7 @@ class Requests:
         except (LookupError, NotPossible, NotWatchable) as error:
             raise Refused(str(error)) from None
         finally:
-            if not request.get("variablesReference") and not request.get("frameId"):
-                self._view.changed()  # asked while the program runs: no stop's end will do it
+            self._view.known.owners.answered()
 
     def _tensor(self, request: dict[str, Any]) -> dict[str, Any]:
         """Metadata, and of figures, histogram, slice, image and rows what is asked for."""

@@ -87,7 +87,7 @@ class View:
         """What is below a row; None for what is left to pydevd."""
         self.known.owners.look_from(frame)
         neighbours = list(_tensors_at(frame)) if is_tensor(value) else []
-        found = self._children.of(value, page, neighbours)
+        found = self._children.of(value, page, frame, neighbours)
         return None if found is None else list(found)
 
     def hint(self, value: Any, name: str, frame: FrameType | None) -> dict[str, Any]:

@@ -156,13 +156,13 @@ def test_a_dataclass_that_holds_itself() -> None:
 def test_a_field_named_data_and_fields_in_slots_are_opened() -> None:
     children = Children(Known())
     chain, slotted = Chain(torch.ones(2)), Slotted(torch.ones(2), 3)
-    assert [(row.name, row.path) for row in children.of(chain, ALL, [])] == [
+    assert [(row.name, row.path) for row in children.of(chain, ALL)] == [
         ("data", ".data"),
         ("after", ".after"),
     ]
     del slotted.unset
     assert line_of(slotted) == "Slotted {x: f32[2] cpu}"
-    assert [row.name for row in children.of(slotted, ALL, [])] == ["x"]
+    assert [row.name for row in children.of(slotted, ALL)] == ["x"]
 
 
 def test_a_dataclass_of_python_3_13() -> None:
@@ -203,7 +203,7 @@ def test_walks_are_ours() -> None:
     module.done = True
     assert len(list(parameters_in(module))) == 2
     assert line_of(module) == "OwnWalks 6 parameters f32 cpu train"
-    assert Children(Known()).of(module, ALL, [])
+    assert Children(Known()).of(module, ALL)
 
 
 def test_a_dataclass_with_a_repr_of_its_own_is_left_to_it() -> None:
