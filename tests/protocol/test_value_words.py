@@ -46,6 +46,9 @@ print("end")  # end
 """
 
 
+LOG = "x is {x} in {step}, {grad_norm(fc.weight) > 3}, {kept}"
+
+
 class Editor:
     """A session with breakpoints of all kinds, stopped at the end of the program."""
 

@@ -3,13 +3,13 @@ import { expect, it } from 'vitest';
 
 import { inlineTexts } from '../src/inlineTexts';
 import { isNote, type Slice } from '../src/tensorView/messages';
-import { firstChoice, wantedOf } from '../web/choice';
+import { firstChoice, fits, wantedOf } from '../web/choice';
 import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, number, spanOf } from '../web/decode';
 
 function slice(values: number[], rows: number): Slice {
   const bytes = new Uint8Array(new Float32Array(values).buffer);
   const cells: [number, number] = [rows, values.length / rows];
-  return { dims: [0, 1], index: [], size: cells, cells, values: btoa(String.fromCharCode(...bytes)) };
+  return { dims: [0, 1], index: [], size: cells, cells, step: [1, 1], values: btoa(String.fromCharCode(...bytes)) };
 }
 
 it('a slice comes as it was sent, NaN and infinities included', () => {
@@ -41,6 +41,15 @@ it('the last two dimensions are shown first', () => {
   expect(firstChoice([8, 3, 32, 32])).toEqual({ dims: [2, 3], index: [0, 0], dim: 2 });
   expect(wantedOf(firstChoice([5]))).toMatchObject({ dims: [0], index: [] });
   expect(wantedOf(firstChoice([]))).not.toHaveProperty('dims');
+});
+
+it('a choice that is none of the next tensor is given up', () => {
+  const choice = { dims: [0, 2], index: [5], dim: 1 };
+  expect(fits(choice, [4, 6, 8])).toBe(true);
+  expect(fits(choice, [4, 5, 8])).toBe(false); // no index 5 any more
+  expect(fits(choice, [6, 8])).toBe(false); // another rank
+  expect(fits(choice, [])).toBe(false);
+  for (const shape of [[], [5], [2, 3], [8, 3, 32, 32]]) expect(fits(firstChoice(shape), shape)).toBe(true);
 });
 
 it('a part that could not be made says why', () => {

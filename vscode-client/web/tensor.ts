@@ -4,12 +4,17 @@ import './tensor.css';
 
 import { isNote, type Figures, type TensorBody, type ToExtension, type ToPage } from '../src/tensorView/messages';
 import { histogram, historyChart, rowsChart } from './charts';
-import { firstChoice, wantedOf, type Choice } from './choice';
+import { firstChoice, fits, wantedOf, type Choice } from './choice';
 import { rowControls, sliceControls } from './controls';
 import { number } from './decode';
 import { drawImage, drawSlice } from './heatmap';
 
-declare function acquireVsCodeApi(): { postMessage: (message: ToExtension) => void };
+declare function acquireVsCodeApi(): {
+  postMessage: (message: ToExtension) => void;
+  /** What the page keeps while it is hidden, when all else of it is dropped. */
+  getState: () => Choice | undefined;
+  setState: (choice: Choice | undefined) => void;
+};
 
 const vscode = acquireVsCodeApi();
 const main = document.getElementById('main') ?? document.body;
@@ -18,6 +23,7 @@ let shown: TensorBody | undefined;
 
 function ask(next: Choice | undefined): void {
   choice = next;
+  vscode.setState(next);
   vscode.postMessage({ type: 'ask', wanted: next === undefined ? { parts: ['figures', 'slice', 'image', 'rows', 'history'] } : wantedOf(next) });
 }
 
@@ -37,11 +43,15 @@ function say(into: HTMLElement, text: string): void {
 }
 
 function render(body: TensorBody): void {
+  const shape = (body.shape ?? []).filter((size) => typeof size === 'number');
+  if (choice !== undefined && body.shape !== undefined && !fits(choice, shape)) {
+    ask(undefined);
+    return;
+  }
   const focused = document.activeElement?.closest('label')?.textContent;
   shown = body;
   main.replaceChildren();
   say(main, body.line);
-  const shape = (body.shape ?? []).filter((size) => typeof size === 'number');
   const now = choice ?? firstChoice(shape);
   if (body.figures !== undefined) {
     const part = section('Distribution');
@@ -115,4 +125,4 @@ window.addEventListener('message', ({ data }: MessageEvent<ToPage>) => {
 new MutationObserver(() => {
   if (shown !== undefined) render(shown);
 }).observe(document.body, { attributes: true, attributeFilter: ['class'] });
-ask(undefined);
+ask(vscode.getState());

@@ -39,6 +39,8 @@ export interface Slice {
   index: number[];
   size: [number, number];
   cells: [number, number];
+  /** Elements that a cell stands for. */
+  step: [number, number];
   values: string;
 }
 
