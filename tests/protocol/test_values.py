@@ -211,7 +211,7 @@ def test_where_a_tensor_and_a_parameter_come_from(editor: Editor) -> None:
     assert editor.h_made_at == {"source": {"path": str(editor.path)}, "line": line}
     made_by = editor.below("wide")["made by"]["value"]
     line = line_of(editor.path, "wide = torch.arange(600.0)")
-    assert made_by == f"assigned to wide at program.py:{line}"
+    assert made_by == f"assigned to wide at program.py:{line} in <module>"
     x = editor.rows(editor.locals)["x"]
     place = editor.session.request("locations", locationReference=x["valueLocationReference"])
     assert place["source"]["path"] == str(editor.path)

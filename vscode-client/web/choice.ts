@@ -1,5 +1,5 @@
 /** What of a tensor is shown. Pure. */
-import type { Wanted } from '../src/tensorView/messages';
+import { EVERYTHING, type Wanted } from '../src/tensorView/messages';
 
 export interface Choice {
   dims: number[];
@@ -23,5 +23,5 @@ export function fits({ dims, index, dim }: Choice, shape: readonly number[]): bo
 }
 
 export function wantedOf({ dims, index, dim }: Choice): Wanted {
-  return { parts: ['figures', 'slice', 'image', 'rows', 'history'], ...(dims.length > 0 && { dims }), index, dim };
+  return { parts: EVERYTHING, ...(dims.length > 0 && { dims }), index, dim };
 }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
 from . import adapters, debugger, debugger_files, debugger_threads
 from . import layer_tree as trees
+from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
 from .facts_file import Keeper
@@ -164,10 +165,12 @@ class Agent:
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
+        self._maps = AttentionMaps(self._switch_maps)
         self._showing = Showing(
             self._names,
             self._recorder,
             self._locator.made_by,
+            self._maps,
             stop,
             self._report,
             self._tell,
@@ -278,6 +281,7 @@ class Agent:
         """Nobody is there to see a stop: watch nothing for clients until the next one comes."""
         with self._lock:
             self._plan = None
+            self._maps.let_go()
             self._apply()
 
     def _switch(self) -> None:
@@ -285,6 +289,13 @@ class Agent:
         with self._lock:
             if self._torch_ready:
                 self._hook_up(self._listeners)
+
+    def _switch_maps(self) -> None:
+        """Attention is looked at, or no longer."""
+        with self._lock:
+            if self._torch_ready:
+                others = [watch for watch in self._listeners if watch is not self._maps]
+                self._hook_up([*others, self._maps] if self._maps.is_on else others)
 
     def _on_torch(self) -> None:
         with self._lock:
@@ -328,6 +339,8 @@ class Agent:
         watching = self._showing.arm(data)
         if watching is not None:
             listeners.append(watching)
+        if self._maps.is_on:
+            listeners.append(self._maps)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
         self._watching = watching
         self._hook_up(listeners)
@@ -347,7 +360,7 @@ class Agent:
             *((self._stepper.on_leave,) if stepping else ()),
         )
         self._listen(listeners)
-        if self._rules or self._local or self._recorder.is_recording or stepping:
+        if self._rules or self._local or listeners or stepping:
             self._hooks.install()
             self._updates.install()
         else:
@@ -447,6 +460,7 @@ class Agent:
         self._stepper.after_fork()
         self._unhook()
         self._recorder.after_fork()
+        self._maps.let_go()
         self.facts.after_fork()
         self._plan = None
         if self._local:  # the `with` goes on in the child

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conditions.metrics import ON_VALUES
 from . import debugger_assign, debugger_values, debugger_words
+from .attention_maps import AttentionMaps
 from .debugger_words import Words
 from .facts import Recorder
 from .modules import Names
@@ -38,12 +39,13 @@ class Showing:
         names: Names,
         recorder: Recorder,
         made_by: MadeBy,
+        maps: AttentionMaps,
         stop: Stop,
         report: Callable[[str, Exception], None],
         tell: Callable[[str], None],
     ) -> None:
         self._names, self._recorder, self._made_by = names, recorder, made_by
-        self._stop = stop
+        self._maps, self._stop = maps, stop
         self._report, self._tell = report, tell
 
     def install(self) -> None:
@@ -115,7 +117,7 @@ class Showing:
     def _requests(self) -> Requests:
         from .values.requests import Requests
 
-        return Requests(self._rows.view, self._recorder, self._targets)
+        return Requests(self._rows.view, self._recorder, self._targets, self._maps)
 
     @cached_property
     def _data(self) -> DataWatch:
@@ -132,5 +134,7 @@ class Showing:
             self._rows.view.changed()
 
     def _forget(self) -> None:
+        if self._maps.is_on:
+            self._maps.go_on()
         if "_rows" in self.__dict__:
             self._rows.view.forget()

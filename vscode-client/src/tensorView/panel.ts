@@ -8,7 +8,7 @@ import type { DebugProtocol } from '@vscode/debugprotocol';
 import * as vscode from 'vscode';
 
 import type { SessionState, Sessions } from '../debug/sessions';
-import type { TensorBody, ToExtension, ToPage, Wanted } from './messages';
+import { EVERYTHING, type TensorBody, type ToExtension, type ToPage, type Wanted } from './messages';
 import { pageOf } from './page';
 
 /** What VS Code gives a command in the context menu of a variable. */
@@ -17,8 +17,6 @@ export interface ChosenVariable {
   container?: { variablesReference?: number };
   variable: DebugProtocol.Variable;
 }
-
-const EVERYTHING: Wanted = { parts: ['figures', 'slice', 'image', 'rows', 'history'] };
 
 export function registerTensorView(
   context: vscode.ExtensionContext,
@@ -68,7 +66,7 @@ async function askExpression(): Promise<string | undefined> {
 
 class TensorPanel {
   private readonly panel: vscode.WebviewPanel;
-  private wanted = EVERYTHING;
+  private wanted: Wanted = { parts: EVERYTHING };
   /** What was shown last; a page that was hidden begins anew. */
   private shown: TensorBody | undefined;
   readonly onDidDispose: vscode.Event<void>;

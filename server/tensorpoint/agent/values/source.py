@@ -100,7 +100,8 @@ def assigned_lines(code: CodeType) -> dict[str, list[Assignment]]:
     for node in _of_one_scope(tree, code):
         for target in _targets(node):
             for leaf in ast.walk(target):
-                if isinstance(leaf, ast.Name):
+                # `x[0] = 1` loads x
+                if isinstance(leaf, ast.Name) and isinstance(leaf.ctx, ast.Store):
                     found.setdefault(leaf.id, set()).add(Assignment(first + leaf.lineno - 1))
         if isinstance(node, ast.arg):
             argument = Assignment(first + node.lineno - 1, is_argument=True)

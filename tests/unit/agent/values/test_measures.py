@@ -29,7 +29,7 @@ def _trained() -> nn.Module:
 
 def _twice() -> torch.Tensor:
     """Sparse, with two summands of one element."""
-    return torch.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (4,))
+    return torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([3.0, 4.0]), (4,))
 
 
 def _embedded() -> Any:
