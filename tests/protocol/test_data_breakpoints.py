@@ -232,6 +232,47 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
         assert "norm > 2 for seen" in text and "‖seen‖ is 2.83" in text
 
 
+SPAWNING = PROGRAM.replace(
+    'print("start")',
+    """import subprocess, sys
+if len(sys.argv) == 1:
+    print("here")  # in the parent
+    sys.exit(subprocess.run([sys.executable, __file__, "child"]).returncode)
+print("start")""",
+)
+
+
+def test_what_is_watched_by_the_console_is_watched_in_children_too(write: Write) -> None:
+    path = write(SPAWNING)
+    with Session() as session:
+        session.launch(
+            path,
+            filters=[],
+            breakpoints={str(path): [line_of(path, "# in the parent")]},
+            tensorpoints=["data:out.bias.grad", "data:of.nothing"],
+        )
+        stopped = session.stopped()
+        frame = session.frames(stopped)[0]["id"]
+        session.request(
+            "evaluate", expression="tp watch net.seen if norm > 2", context="repl", frameId=frame
+        )
+        session.resume()
+        with session.child(filters=[]) as child:
+            stopped = child.stopped()
+            assert stopped["description"] == "Paused on change of out.bias.grad"
+            assert child.top(stopped) == ("program.py", line_of(path, "# backward"))
+            listed = child.console("tp list")
+            assert "data:seen if norm > 2  (launch)" in listed and "data:of.nothing" in listed
+            child.console(f"tp off {listed.split('data:out.bias.grad')[0].split()[-1].strip(':')}")
+            child.resume(stopped)
+            stopped = child.stopped()
+            assert "norm > 2 for seen" in stopped["text"]
+            assert child.top(stopped) == ("program.py", line_of(path, "# calls out"))
+            child.resume(stopped)
+            child.expect("terminated")
+        assert session.exit_code() == 0
+
+
 @pytest.mark.parametrize("count", ["%0", "three", ">"])
 def test_a_bad_hit_count_is_refused(count: str) -> None:
     from tensorpoint.conditions import ConditionError
