@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest';
 
 import { inlineTexts } from '../src/inlineTexts';
+import { expressionAt } from '../src/tensorView/expression';
 import { isNote, type Slice } from '../src/tensorView/messages';
 import { firstChoice, fits, wantedOf } from '../web/choice';
 import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, number, spanOf } from '../web/decode';
@@ -54,6 +55,14 @@ it('a choice that is none of the next tensor is given up', () => {
 
 it('a part that could not be made says why', () => {
   expect([{ note: 'it is empty' }, null, undefined, {}].map(isNote)).toEqual([true, false, false, false]);
+});
+
+it('a hover is about the name up to the part that is pointed at', () => {
+  const line = 'h = self.fc(x).view("a.b") + x  # x.y';
+  const at = (text: string) => expressionAt(line, line.indexOf(text))?.text;
+  expect([at('h ='), at('self'), at('fc'), at('x)'), at('x  #')]).toEqual(['h', 'self', 'self.fc', 'x', 'x']);
+  expect([at('view'), at('a.b'), at('x.y'), at('=')]).toEqual([undefined, undefined, undefined, undefined]);
+  expect(expressionAt(line, line.indexOf('.fc'))?.text).toBe('self');
 });
 
 it('inline values stand at names, not at attributes, strings or comments', () => {

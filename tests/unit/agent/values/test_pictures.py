@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tensorpoint.agent.values import pictures
+from tensorpoint.agent.values import devices, pictures
+from tensorpoint.agent.values.figures import all_figures_of
 from tensorpoint.agent.values.pictures import NotPossible, image_of, rows_of, slice_of
 
 
@@ -51,6 +52,24 @@ def test_rows_of_a_large_tensor_are_of_every_so_many_elements() -> None:
     tensor = torch.tensor([[2.0], [5.0]]).expand(2, 1 << 25)
     body = rows_of(tensor, 0)
     assert (body["rows"], body["mean"], body["nonfinite"]) == (2, [2, 5], [0, 0])
+
+
+def test_only_what_is_drawn_comes_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made small where the tensor is: a viewer that copies it runs out of the host's memory."""
+    fetch, came = devices.fetch, []
+
+    def counted(tensor: Any, work: Any) -> Any:
+        found = fetch(tensor, work)
+        came.append(found.numel())
+        return found
+
+    monkeypatch.setattr(devices, "fetch", counted)
+    tensor = torch.ones(3, 1).expand(3, 6_000_000).view(3, 2000, 3000)
+    slice_of(tensor, None, [])
+    image_of(tensor, [])
+    rows_of(tensor, 1)
+    all_figures_of(tensor)
+    assert came == [250 * 250, 334 * 500 * 4, 5 * 512, 11 + 7 + 32]
 
 
 def test_an_image_in_its_channels() -> None:
