@@ -121,6 +121,8 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
         ),
         _Variant("tensorpoint recording facts", worker, "recording", target=0.04),
         _Variant("tensorpoint recording facts", worker, "recording", account=True, target=0.04),
+        _Variant("tensorpoint data breakpoint", worker, "data"),
+        _Variant('tensorpoint data breakpoint, precision "op"', worker, "data_op"),
         _Variant("naive isnan().any() hooks", worker, "naive"),
         _Variant("set_detect_anomaly(True)", worker, "detect_anomaly"),
         _Variant("DebugUnderflowOverflow", worker, "DebugUnderflowOverflow"),
@@ -145,7 +147,7 @@ def _in_session(fleet: Fleet) -> Sequence[_Variant]:
 WATCHES = "A watch armed, no debugger: all variants in one process"
 GROUPS = (
     Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed, False),
-    Group(WATCHES, 60, _watches),
+    Group(WATCHES, 72, _watches),
     Group(
         "Armed under the debugger: switched on and off in one session",
         60,

@@ -12,7 +12,7 @@ from transformers.debug_utils import DebugUnderflowOverflow
 
 from tensorpoint.agent.bootstrap import boot
 from tensorpoint.dap.launch import PACKAGE_FOLDER
-from tensorpoint.wire import WIRE_VERSION, Plan, Tensorpoint
+from tensorpoint.wire import WIRE_VERSION, Plan, Precision, Tensorpoint
 from tensorpoint.wire.codec import encode
 from tests.bench.finders import debug_mode, isfinite_mode
 
@@ -45,6 +45,21 @@ def _layer_breakpoint(_: nn.Module) -> AbstractContextManager[None]:
 
 def _recording(_: nn.Module) -> AbstractContextManager[None]:
     return _agent(_RECORDING)
+
+
+def _data(model: nn.Module) -> AbstractContextManager[None]:
+    return _agent(_data_breakpoint(model, "module"))
+
+
+def _data_by_operation(model: nn.Module) -> AbstractContextManager[None]:
+    return _agent(_data_breakpoint(model, "op"))
+
+
+def _data_breakpoint(model: nn.Module, precision: Precision) -> str:
+    """One on the last parameter, which every step changes; its condition is never true."""
+    name = [name for name, _ in model.named_parameters()][-1]
+    watched = Tensorpoint(1, "data", "nonfinite", name)
+    return encode(Plan(WIRE_VERSION, (watched,), precision=precision))
 
 
 @contextmanager
@@ -94,6 +109,8 @@ WATCHES: dict[str, Callable[[nn.Module], AbstractContextManager[object]]] = {
     "nonfinite": _nonfinite,
     "layer_breakpoint": _layer_breakpoint,
     "recording": _recording,
+    "data": _data,
+    "data_op": _data_by_operation,
     "naive": _naive,
     "detect_anomaly": _detect_anomaly,
     "DebugUnderflowOverflow": _debug_underflow_overflow,

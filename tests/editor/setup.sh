@@ -78,7 +78,7 @@ network make --no-print-directory -s -C "$root" "${ready[@]}" \
 # The extension, with the wheel of this checkout in it, and the small ones that the scenarios use.
 client=$root/vscode-client
 vsce=$client/node_modules/@vscode/vsce/vsce
-if outdated "$cache/tensorpoint.vsix" "$root"/{server,adapters,pyproject.toml} "$client"/{src,media,*.json,*.mjs}; then
+if outdated "$cache/tensorpoint.vsix" "$root"/{server,adapters,pyproject.toml} "$client"/{src,web,media,*.json,*.mjs}; then
     rm -rf "$cache/wheel"
     network "$root/.venv/bin/python" -m build --wheel --outdir "$cache/wheel" "$root" \
         || unusable "the wheel can't be built: pip finds no build back end"

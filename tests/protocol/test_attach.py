@@ -505,3 +505,45 @@ def test_attach_by_process_id_where_stock_debugpy_does(write: Write) -> None:
             f"stock debugpy does not attach to a process id here: {textwrap.shorten(reason, 300)}"
         )
     assert attaches_by_pid(None, program) is None
+
+
+OTHER_PYDEVD = """\
+import sys
+import time
+
+import torch
+
+frames = sys.modules["_pydevd_bundle.pydevd_suspended_frames"]
+original = frames._AbstractVariable.get_var_data
+frames._AbstractVariable.get_var_data = lambda self, *args, **more: original(self, *args, **more)
+many = list(range(500))
+print("ready", flush=True)
+while True:
+    time.sleep(0.02)
+    print("step", flush=True)  # here
+"""
+
+
+def test_a_debugger_that_we_do_not_know_shows_values_by_itself(write: Write) -> None:
+    """Nothing is installed in the debuggee, and what is wrapped in it is compared before."""
+    program = write(OTHER_PYDEVD)
+    with listening(program) as (running, address):
+        running.expect("ready")
+        with Session() as session:
+            session.start("attach", connect=address)
+            session.request(
+                "setBreakpoints",
+                source={"path": str(program)},
+                breakpoints=[{"line": line_of(program, "# here")}],
+            )
+            session.configure(filters=[])
+            stopped = session.stopped()
+            scope = session.scopes(stopped)["Locals"]
+            rows = session.request("variables", variablesReference=scope)["variables"]
+            many = next(row for row in rows if row["name"] == "many")
+            assert many["value"].startswith("[0, 1, 2, 3")  # ours: "list of 500"
+            eventually(lambda: "debugpy shows them by itself" in session.output(), "the reason")
+            assert "get_var_data" in session.output()
+            session.request("disconnect", terminateDebuggee=False)
+            session.wait_closed()
+        running.runs_on()

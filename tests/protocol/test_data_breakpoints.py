@@ -71,6 +71,16 @@ class Watching:
         assert found["dataId"] is not None, found
         return found["dataId"]
 
+    def made_by(self, name: str) -> str:
+        """What a variable's row "made by" says."""
+
+        def rows(reference: int) -> dict[str, Message]:
+            found = self.session.request("variables", variablesReference=reference)["variables"]
+            return {row["name"]: row for row in found}
+
+        variables = rows(self.session.scopes(self.stopped)["Locals"])
+        return rows(variables[name]["variablesReference"])["made by"]["value"]
+
     def set(self, *breakpoints: Message) -> list[Message]:
         return self.session.request("setDataBreakpoints", breakpoints=list(breakpoints))[
             "breakpoints"
@@ -167,6 +177,8 @@ def test_op_precision_names_the_operation_that_modified_it(write: Write) -> None
         line, text = watching.next_stop()
         assert line == watching.line("# writes seen")
         assert f"by aten.add_.Tensor at program.py:{line} in forward" in text
+        expected = f"addmm at program.py:{line - 1} in forward, layer fc (Linear)"
+        assert watching.made_by("h") == expected
         line, text = watching.next_stop()
         assert line == watching.line("# writes seen")  # the second step: told once
         watching.set({"dataId": watching.id("net.out.bias"), "condition": "absmax > 4"})
@@ -190,6 +202,9 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
         assert watching.info("grad", variablesReference=weight)["description"] == "fc.weight.grad"
         assert watching.info("free", variablesReference=scope)["description"] == "free"
         assert watching.info("fc.weight")["description"] == "fc.weight"  # by its path
+        counted = "(free.__dict__.setdefault('asked', []).append(1), net)[1].fc.weight"
+        assert watching.info(counted, frameId=watching.frame)["description"] == "fc.weight"
+        assert session.evaluate("free.asked", watching.stopped, "repl") == "[1]"
         for name, more, reason in (
             ("in_features", {"variablesReference": fc}, "only tensors"),
             ("step0", {"frameId": watching.frame}, "NameError"),
@@ -215,6 +230,47 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
         assert "data:seen if norm > 2  (console)" in session.console("tp list")
         _, text = watching.next_stop()
         assert "norm > 2 for seen" in text and "‖seen‖ is 2.83" in text
+
+
+SPAWNING = PROGRAM.replace(
+    'print("start")',
+    """import subprocess, sys
+if len(sys.argv) == 1:
+    print("here")  # in the parent
+    sys.exit(subprocess.run([sys.executable, __file__, "child"]).returncode)
+print("start")""",
+)
+
+
+def test_what_is_watched_by_the_console_is_watched_in_children_too(write: Write) -> None:
+    path = write(SPAWNING)
+    with Session() as session:
+        session.launch(
+            path,
+            filters=[],
+            breakpoints={str(path): [line_of(path, "# in the parent")]},
+            tensorpoints=["data:out.bias.grad", "data:of.nothing"],
+        )
+        stopped = session.stopped()
+        frame = session.frames(stopped)[0]["id"]
+        session.request(
+            "evaluate", expression="tp watch net.seen if norm > 2", context="repl", frameId=frame
+        )
+        session.resume()
+        with session.child(filters=[]) as child:
+            stopped = child.stopped()
+            assert stopped["description"] == "Paused on change of out.bias.grad"
+            assert child.top(stopped) == ("program.py", line_of(path, "# backward"))
+            listed = child.console("tp list")
+            assert "data:seen if norm > 2  (launch)" in listed and "data:of.nothing" in listed
+            child.console(f"tp off {listed.split('data:out.bias.grad')[0].split()[-1].strip(':')}")
+            child.resume(stopped)
+            stopped = child.stopped()
+            assert "norm > 2 for seen" in stopped["text"]
+            assert child.top(stopped) == ("program.py", line_of(path, "# calls out"))
+            child.resume(stopped)
+            child.expect("terminated")
+        assert session.exit_code() == 0
 
 
 @pytest.mark.parametrize("count", ["%0", "three", ">"])

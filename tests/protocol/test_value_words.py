@@ -22,7 +22,9 @@ from torch import nn
 torch.set_num_threads(1)
 torch.manual_seed(0)
 fc = nn.Linear(4, 4)
+kept = torch.zeros(2)
 for step in range(6):
+    kept.data.fill_(step)  # of which no version counter knows
     x = torch.ones(2, 4) * step
     fc(x).sum().backward()
     att = torch.softmax(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]) * step * 4, -1)
@@ -44,6 +46,9 @@ print("end")  # end
 """
 
 
+LOG = "x is {x} in {step}, {grad_norm(fc.weight) > 3}, {kept}"
+
+
 class Editor:
     """A session with breakpoints of all kinds, stopped at the end of the program."""
 
@@ -56,7 +61,10 @@ class Editor:
             source={"path": str(path)},
             breakpoints=[
                 {"line": loop, "condition": "absmax(x) >= 3 and entropy(att) < 0.2"},
-                {"line": loop - 1, "logMessage": "x is {x} in {step}, {grad_norm(fc.weight) > 3}"},
+                {
+                    "line": loop - 1,
+                    "logMessage": "x is {x} in {step}, {grad_norm(fc.weight) > 3}, {kept}",
+                },
                 {"line": end},
             ],
         )
@@ -130,9 +138,10 @@ def test_a_line_breakpoint_with_a_tensor_condition(editor: Editor) -> None:
 
 
 def test_a_log_point_writes_tensors_by_their_summary(editor: Editor) -> None:
-    expected = "x is f32[2, 4] cpu | µ 2 σ 0 [2, 2] in 2, True"
+    expected = "x is f32[2, 4] cpu | µ 2 σ 0 [2, 2] in 2, True, f32[2] cpu | µ 2 σ 0 [2, 2]"
     eventually(lambda: expected in editor.session.output(), "the log point")
-    assert "x is f32[2, 4] cpu | µ 0 σ 0 [0, 0] in 0, False" in editor.session.output()
+    expected = "x is f32[2, 4] cpu | µ 0 σ 0 [0, 0] in 0, False, f32[2] cpu | µ 0 σ 0 [0, 0]"
+    assert expected in editor.session.output()
 
 
 def test_a_name_of_the_users_shadows_ours(editor: Editor) -> None:
@@ -187,6 +196,8 @@ def test_what_setting_means_for_autograd_is_said(editor: Editor) -> None:
         ("spread[0, 0]", "1", "expanded"),
         ("inferred[0]", "1", "inference tensor"),
         ("grid[[0, 1]]", "1", "whole numbers and slices"),
+        ("grid[True]", "1", "whole numbers and slices"),
+        ("grid[0, 0]", "10 ** 400", "out of the range of f32"),
     ],
 )
 def test_what_would_corrupt_is_refused_with_the_reason(

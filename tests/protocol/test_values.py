@@ -30,6 +30,11 @@ class Editor:
         self.in_forward = session.stopped()
         self.forward_rows = self.rows(session.scopes(self.in_forward)["Locals"])
         self.forward_hover = self.evaluate("self.fc", self.in_forward, "hover")
+        made_by = self.rows(self.forward_rows["h"]["variablesReference"])["made by"]
+        self.h_made_by = made_by["value"]
+        self.h_made_at = session.request(
+            "locations", locationReference=made_by["valueLocationReference"]
+        )
         session.resume()
         self.stopped = session.stopped()
         self.locals = session.scopes(self.stopped)["Locals"]
@@ -200,8 +205,13 @@ def test_a_module_shows_what_it_is_made_of(editor: Editor) -> None:
 
 
 def test_where_a_tensor_and_a_parameter_come_from(editor: Editor) -> None:
-    h = editor.forward_rows["h"]
+    h, line = editor.forward_rows["h"], line_of(editor.path, "# makes h")
     assert h["valueLocationReference"] > 0
+    assert editor.h_made_by == f"Addmm of fc (Linear), called at program.py:{line} in forward"
+    assert editor.h_made_at == {"source": {"path": str(editor.path)}, "line": line}
+    made_by = editor.below("wide")["made by"]["value"]
+    line = line_of(editor.path, "wide = torch.arange(600.0)")
+    assert made_by == f"assigned to wide at program.py:{line} in <module>"
     x = editor.rows(editor.locals)["x"]
     place = editor.session.request("locations", locationReference=x["valueLocationReference"])
     assert place["source"]["path"] == str(editor.path)

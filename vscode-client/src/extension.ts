@@ -16,6 +16,7 @@ import { openSample } from './sample';
 import { PrivateEnvironment } from './server/privateEnvironment';
 import { Servers } from './server/servers';
 import { StatusBar } from './statusBar';
+import { registerTensorHover } from './tensorView/hover';
 import { registerTensorView } from './tensorView/panel';
 import { Checker } from './tensorpoints/checker';
 import { registerTensorpointCommands } from './tensorpoints/commands';
@@ -37,6 +38,7 @@ export function activate(context: vscode.ExtensionContext): void {
     registerTensorpointCommands(sessions, new Checker(sessions, servers, folder, log)),
     new LayersView(sessions, log),
     registerTensorView(context, sessions, log),
+    registerTensorHover(sessions, log),
     registerInlineValues(log),
     registerLayerSteps(sessions),
     new StatusBar(sessions),

@@ -2,14 +2,15 @@
 import { expect, it } from 'vitest';
 
 import { inlineTexts } from '../src/inlineTexts';
+import { expressionAt } from '../src/tensorView/expression';
 import { isNote, type Slice } from '../src/tensorView/messages';
-import { firstChoice, wantedOf } from '../web/choice';
+import { firstChoice, fits, wantedOf } from '../web/choice';
 import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, number, spanOf } from '../web/decode';
 
 function slice(values: number[], rows: number): Slice {
   const bytes = new Uint8Array(new Float32Array(values).buffer);
   const cells: [number, number] = [rows, values.length / rows];
-  return { dims: [0, 1], index: [], size: cells, cells, values: btoa(String.fromCharCode(...bytes)) };
+  return { dims: [0, 1], index: [], size: cells, cells, step: [1, 1], values: btoa(String.fromCharCode(...bytes)) };
 }
 
 it('a slice comes as it was sent, NaN and infinities included', () => {
@@ -43,8 +44,25 @@ it('the last two dimensions are shown first', () => {
   expect(wantedOf(firstChoice([]))).not.toHaveProperty('dims');
 });
 
+it('a choice that is none of the next tensor is given up', () => {
+  const choice = { dims: [0, 2], index: [5], dim: 1 };
+  expect(fits(choice, [4, 6, 8])).toBe(true);
+  expect(fits(choice, [4, 5, 8])).toBe(false); // no index 5 any more
+  expect(fits(choice, [6, 8])).toBe(false); // another rank
+  expect(fits(choice, [])).toBe(false);
+  for (const shape of [[], [5], [2, 3], [8, 3, 32, 32]]) expect(fits(firstChoice(shape), shape)).toBe(true);
+});
+
 it('a part that could not be made says why', () => {
   expect([{ note: 'it is empty' }, null, undefined, {}].map(isNote)).toEqual([true, false, false, false]);
+});
+
+it('a hover is about the name up to the part that is pointed at', () => {
+  const line = 'h = self.fc(x).view("a.b") + x  # x.y';
+  const at = (text: string) => expressionAt(line, line.indexOf(text))?.text;
+  expect([at('h ='), at('self'), at('fc'), at('x)'), at('x  #')]).toEqual(['h', 'self', 'self.fc', 'x', 'x']);
+  expect([at('view'), at('a.b'), at('x.y'), at('=')]).toEqual([undefined, undefined, undefined, undefined]);
+  expect(expressionAt(line, line.indexOf('.fc'))?.text).toBe('self');
 });
 
 it('inline values stand at names, not at attributes, strings or comments', () => {

@@ -32,6 +32,14 @@ export function sliceControls(shape: readonly number[], choice: Choice, change: 
   return form;
 }
 
+/** The box for the head of an attention. */
+export function headControls(heads: number, choice: Choice, change: (choice: Choice) => void): HTMLElement {
+  const form = document.createElement('form');
+  form.className = 'controls';
+  form.append(box(`head, 0 to ${heads - 1}`, choice.index[0] ?? 0, heads - 1, (head) => change({ ...choice, index: [head] })));
+  return form;
+}
+
 export function rowControls(shape: readonly number[], choice: Choice, change: (choice: Choice) => void): HTMLElement {
   const form = document.createElement('form');
   form.className = 'controls';

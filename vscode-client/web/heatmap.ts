@@ -14,15 +14,15 @@ export function drawSlice(into: HTMLElement, slice: Slice): void {
   const status = document.createElement('p');
   status.className = 'status';
   status.setAttribute('role', 'status');
-  const [down, across] = [slice.size[0] / rows, slice.size[1] / columns];
-  const some = down > 1 || across > 1 ? ` Each cell is the mean of ${Math.ceil(down)} × ${Math.ceil(across)} elements.` : '';
+  const [down, across] = slice.step;
+  const some = down > 1 || across > 1 ? ` Each cell stands for ${down} × ${across} elements.` : '';
   status.textContent = `From ${number(low)} (dark) to ${number(high)} (light); NaN is magenta, +Inf red, -Inf blue.${some}`;
   canvas.tabIndex = 0;
   canvas.setAttribute('aria-label', `Slice of ${slice.size[0]} rows and ${slice.size[1]} columns. The arrow keys read its cells.`);
   let [row, column] = [0, 0];
   const tell = (): void => {
     const value = cells[row * columns + column] ?? NaN;
-    status.textContent = `[${Math.floor(row * down)}, ${Math.floor(column * across)}] = ${number(value)}`;
+    status.textContent = `[${row * down}, ${column * across}] = ${number(value)}`;
   };
   canvas.addEventListener('keydown', (event) => {
     const steps: Record<string, [number, number]> = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };

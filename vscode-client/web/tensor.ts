@@ -2,14 +2,19 @@
 import 'uplot/dist/uPlot.min.css';
 import './tensor.css';
 
-import { isNote, type Figures, type TensorBody, type ToExtension, type ToPage } from '../src/tensorView/messages';
+import { EVERYTHING, isNote, type AttentionMap, type Figures, type TensorBody, type ToExtension, type ToPage } from '../src/tensorView/messages';
 import { histogram, historyChart, rowsChart } from './charts';
-import { firstChoice, wantedOf, type Choice } from './choice';
-import { rowControls, sliceControls } from './controls';
+import { firstChoice, fits, wantedOf, type Choice } from './choice';
+import { headControls, rowControls, sliceControls } from './controls';
 import { number } from './decode';
 import { drawImage, drawSlice } from './heatmap';
 
-declare function acquireVsCodeApi(): { postMessage: (message: ToExtension) => void };
+declare function acquireVsCodeApi(): {
+  postMessage: (message: ToExtension) => void;
+  /** What the page keeps while it is hidden, when all else of it is dropped. */
+  getState: () => Choice | undefined;
+  setState: (choice: Choice | undefined) => void;
+};
 
 const vscode = acquireVsCodeApi();
 const main = document.getElementById('main') ?? document.body;
@@ -18,7 +23,8 @@ let shown: TensorBody | undefined;
 
 function ask(next: Choice | undefined): void {
   choice = next;
-  vscode.postMessage({ type: 'ask', wanted: next === undefined ? { parts: ['figures', 'slice', 'image', 'rows', 'history'] } : wantedOf(next) });
+  vscode.setState(next);
+  vscode.postMessage({ type: 'ask', wanted: next === undefined ? { parts: EVERYTHING } : wantedOf(next) });
 }
 
 function section(title: string): HTMLElement {
@@ -37,11 +43,15 @@ function say(into: HTMLElement, text: string): void {
 }
 
 function render(body: TensorBody): void {
+  const shape = (body.shape ?? []).filter((size) => typeof size === 'number');
+  if (choice !== undefined && body.shape !== undefined && !fits(choice, shape)) {
+    ask(undefined);
+    return;
+  }
   const focused = document.activeElement?.closest('label')?.textContent;
   shown = body;
   main.replaceChildren();
   say(main, body.line);
-  const shape = (body.shape ?? []).filter((size) => typeof size === 'number');
   const now = choice ?? firstChoice(shape);
   if (body.figures !== undefined) {
     const part = section('Distribution');
@@ -61,10 +71,21 @@ function render(body: TensorBody): void {
     if (isNote(body.rows)) say(part, body.rows.note);
     else rowsChart(part, body.rows);
   }
+  if (body.attention !== undefined) {
+    const part = section('Attention');
+    if (isNote(body.attention)) say(part, body.attention.note);
+    else drawAttention(part, body.attention, now);
+  }
   const part = section('Over steps');
   if (body.history) historyChart(part, body.history);
   else say(part, 'Not recorded: "tp record on" in the debug console records parameters and layers.');
   if (focused) [...main.querySelectorAll('label')].find((label) => label.textContent === focused)?.querySelector<HTMLElement>('select, input')?.focus();
+}
+
+function drawAttention(part: HTMLElement, map: AttentionMap, now: Choice): void {
+  part.append(headControls(map.heads, now, ask));
+  say(part, `Rows are queries, columns keys; of ${map.size[0]} × ${map.size[1]}, the first row of the batch, in the newest call.`);
+  drawSlice(part, map);
 }
 
 function drawFigures(part: HTMLElement, figures: Figures): void {
@@ -115,4 +136,4 @@ window.addEventListener('message', ({ data }: MessageEvent<ToPage>) => {
 new MutationObserver(() => {
   if (shown !== undefined) render(shown);
 }).observe(document.body, { attributes: true, attributeFilter: ['class'] });
-ask(undefined);
+ask(vscode.getState());

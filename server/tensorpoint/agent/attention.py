@@ -36,6 +36,8 @@ SAMPLED_QUERIES, _SAMPLED_ROWS = 16, 4
 _MASKED = -9e3
 #: Scores computed at once by the exact value: 16 MiB.
 _CHUNK = 1 << 22
+#: Weights of a map.
+_MAPPED = 1 << 22
 
 
 @dataclass
@@ -89,6 +91,24 @@ class Attention(ABC):
     @abstractmethod
     def _exact(self) -> tuple[float, ...]: ...
 
+    @unseen
+    def map(self) -> tuple[torch.Tensor, int]:
+        """The weights [head, query, key] of the first row of the batch, of every so many queries.
+
+        That number comes second. They share no memory with what the program has.
+        """
+        torch = sys.modules["torch"]
+        step = max(1, -(-self.heads * self.queries * self.keys // _MAPPED))
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
+            return self._weights(slice(None, None, step)), step
+
+    @property
+    @abstractmethod
+    def heads(self) -> int: ...
+
+    @abstractmethod
+    def _weights(self, queries: slice) -> torch.Tensor: ...
+
     @abstractmethod
     def tensors(self) -> dict[str, Any]:
         """What it was computed from, for the debugger."""
@@ -112,6 +132,27 @@ class Scored(Attention):
     @property
     def keys(self) -> int:
         return self.key.shape[2]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    def _weights(self, queries: slice) -> torch.Tensor:
+        torch = sys.modules["torch"]
+        scores = self._scores(self.query.detach()[:1, :, queries], self.key.detach()[:1])
+        if self.mask is not None:
+            mask = self.mask.detach()[:1]
+            mask = mask if mask.shape[-2] == 1 else mask[:, :, queries]
+            scores = (
+                scores.masked_fill(~mask, -math.inf)
+                if mask.dtype is torch.bool
+                else (scores + mask)
+            )
+        if self.is_causal:
+            rows = torch.arange(self.queries, device=self._device)[queries]
+            scores = scores + _causal(rows, self.keys)
+        weights = torch.softmax(scores[0], -1)
+        return weights.masked_fill((scores[0] == -math.inf).all(-1, keepdim=True), 0.0)
 
     @property
     def _device(self) -> torch.device:
@@ -238,6 +279,13 @@ class Weighted(Attention):
     @property
     def keys(self) -> int:
         return self.weights.shape[3]
+
+    @property
+    def heads(self) -> int:
+        return self.weights.shape[1]
+
+    def _weights(self, queries: slice) -> torch.Tensor:
+        return self.weights.detach()[0, :, queries].float().clone()
 
     @property
     def _device(self) -> torch.device:

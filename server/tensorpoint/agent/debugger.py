@@ -1,4 +1,6 @@
-"""The one module that touches pydevd, whose API for this is private.
+"""Stops in pydevd, whose API for this is private.
+
+What touches pydevd is this and the modules named `debugger_...`.
 
 How a stop works (measured against the alternatives on Python 3.11-3.12, with and without
 `sys.monitoring`): the guarded synchronous suspend that pydevd's own `trigger_exception_handler`
@@ -13,7 +15,6 @@ atomic with the stop and needs no second channel.
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -22,15 +23,21 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
+from .debugger_files import (
+    connected,
+    hide_agent,
+    is_filtered,
+    reveal,
+    revealed_meanwhile,
+    wrap_filters,
+)
+from .debugger_threads import hand_step_over, step_by, thread_of, waiting_frame, wrap_stacks
+
 #: Annotations of stops that are about to be announced, by thread ident.
 _announcing: dict[int, dict[str, Any]] = {}
 #: What is shown of the threads that are suspended now, by thread ident.
 _shown: dict[int, dict[str, Any]] = {}
-#: Files shown and stepped through although `justMyCode` would hide them: that of the stop frame.
-_revealed: set[str] = set()
 _wrapped: set[int] = set()
-_AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 class Described(Protocol):
@@ -45,7 +52,7 @@ class Described(Protocol):
 
 def attached() -> bool:
     """Whether a debugger is connected to this process and has finished configuring."""
-    db = _debugger()
+    db = connected()
     return db is not None and db.ready_to_run and not db.pydb_disposed and db.is_attached()
 
 
@@ -55,7 +62,7 @@ def evaluating() -> bool:
     The thread is suspended then, or, for an expression without a frame, it is one of pydevd's own,
     on which a stop would hang the debugger.
     """
-    db = _debugger()
+    db = connected()
     if db is None:
         return False
     thread = threading.current_thread()
@@ -75,24 +82,24 @@ def thread_state() -> Any:
     It is suspended and runs something: an expression of the user's. To be asked for often, where
     `evaluating` is too slow.
     """
-    db = _debugger()
+    db = connected()
     return _NoThread if db is None else db.set_additional_thread_info(threading.current_thread())
 
 
 def prepare(
-    on_detach: Callable[[], None], on_attach: Callable[[], None], *, hide_agent: bool = False
+    on_detach: Callable[[], None], on_attach: Callable[[], None], *, hides_agent: bool = False
 ) -> bool:
     """Make pydevd answer promptly and carry our reasons. Harmless when called again.
 
     True if this was news to it; False without pydevd.
 
-    `hide_agent` is for sessions that our adapter did not start: it tells pydevd itself.
+    `hides_agent` is for sessions that our adapter did not start: it tells pydevd itself.
 
     Both are called on pydevd's reader thread: `on_attach` when a client has configured its session,
     `on_detach` when it goes away, also when it vanishes: pydevd then resumes all threads but keeps
     its connection to debugpy's adapter, and a later stop would wait for nobody.
     """
-    db = _debugger()
+    db = connected()
     if db is None or id(db) in _wrapped:
         return False
     _wrapped.add(id(db))
@@ -103,11 +110,11 @@ def prepare(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _wrap_suspend_notification(db)
     _wrap_exception_info()
-    _wrap_stacks()
-    _wrap_filters(db)
+    wrap_stacks()
+    wrap_filters(db)
     _wrap_exceptions(db)
-    if hide_agent:
-        _hide_agent(db)
+    if hides_agent:
+        hide_agent(db)
     on_disconnect, on_configured = db.on_disconnect, db.on_configuration_done
 
     def disconnect() -> None:
@@ -124,7 +131,7 @@ def prepare(
 
 def send_event(event: str, body: dict[str, Any]) -> None:
     """Send a DAP event to the adapter; dropped if no debugger is connected."""
-    db = _debugger()
+    db = connected()
     if db is None:
         return
     from _pydevd_bundle.pydevd_net_command import NetCommand  # type: ignore[import-not-found]
@@ -141,7 +148,7 @@ def suspend(frame: FrameType, body: dict[str, Any]) -> None:
 
     `body` is merged into the `stopped` event.
     """
-    db = _debugger()
+    db = connected()
     if db is None:
         return
     thread = threading.current_thread()
@@ -152,7 +159,7 @@ def suspend(frame: FrameType, body: dict[str, Any]) -> None:
         _announcing[threading.get_ident()] = body
         db_set_trace(suspend=True, trace_only_current_thread=True, stop_at_frame=frame)
         return
-    _reveal(db, frame)
+    reveal(db, frame)
     _announcing[threading.get_ident()] = body
     _shown[threading.get_ident()] = body
     try:
@@ -162,63 +169,9 @@ def suspend(frame: FrameType, body: dict[str, Any]) -> None:
         del _shown[threading.get_ident()]
 
 
-def folder() -> str:
-    """The folder of the debugger's own files, with a separator at its end."""
-    pydevd = sys.modules.get("pydevd")
-    if pydevd is None or not pydevd.__file__:
-        return _AGENT_FOLDER
-    path = os.path.abspath(pydevd.__file__)
-    for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
-        path = os.path.dirname(path)
-    return path + os.sep
-
-
-def client_path(frame: FrameType) -> str:
-    """The file of `frame` as the client knows it: absolute, and mapped by `pathMappings`."""
-    files = sys.modules.get("pydevd_file_utils")
-    if files is None:
-        name = frame.f_code.co_filename
-        return name if name.startswith("<") else os.path.abspath(name)  # <ipython-input-...>
-    path = files.get_abs_path_real_path_and_base_from_frame(frame)[0]
-    return str(files.map_file_to_client(path)[0])
-
-
-def client_file(path: str) -> str:
-    """A file as the client knows it: absolute, and mapped by `pathMappings`."""
-    files = sys.modules.get("pydevd_file_utils")
-    if files is None:
-        return os.path.abspath(path)
-    absolute = files.get_abs_path_real_path_and_base_from_file(path)[0]
-    return str(files.map_file_to_client(absolute)[0])
-
-
-def in_project(frame: FrameType) -> bool:
-    """Whether `frame` runs the user's own code, by the debugger's notion of it."""
-    db = _debugger()
-    if db is None:
-        name = frame.f_code.co_filename
-        installed = "site-packages" in name or "dist-packages" in name
-        return not (installed or name.startswith((_STANDARD_LIBRARY, "<frozen ", "<string>")))
-    if frame.f_code.co_filename in _revealed:
-        return False
-    return not type(db).apply_files_filter(db, frame, frame.f_code.co_filename, True)
-
-
 def has_trace_function() -> bool:
     """Whether every Python frame costs: from 3.12 on pydevd has events for some code only."""
-    return _debugger() is not None and sys.version_info < (3, 12)
-
-
-def steps_into(file: str) -> bool:
-    """Whether the debugger stops in a file at all: with `justMyCode` not in a library's."""
-    db = _debugger()
-    if db is None:
-        return False
-    filtering = db._files_filtering
-    excluded = filtering.exclude_by_filter(file, None)
-    if excluded is not None:
-        return not excluded
-    return not filtering.use_libraries_filter() or bool(filtering.in_project_roots(file))
+    return connected() is not None and sys.version_info < (3, 12)
 
 
 def describe_exceptions(
@@ -240,7 +193,7 @@ def describe_exceptions(
 
 def enable_tracing() -> None:
     """Trace this thread: one that C code started (autograd's) has no trace function on 3.11."""
-    db = _debugger()
+    db = connected()
     if db is not None and sys.version_info < (3, 12) and sys.gettrace() is None:
         db.enable_tracing()
 
@@ -248,7 +201,7 @@ def enable_tracing() -> None:
 @contextmanager
 def untraced() -> Generator[None]:
     """What this thread runs is not traced: no breakpoint stops it, no step ends in it."""
-    db = _debugger()
+    db = connected()
     if db is None:
         yield
         return
@@ -281,7 +234,7 @@ def untraced() -> Generator[None]:
 @contextmanager
 def traced() -> Generator[None]:
     """Within what is `untraced`, by a trace function: this is traced all the same."""
-    db = _debugger()
+    db = connected()
     if db is None:
         yield
         return
@@ -292,12 +245,6 @@ def traced() -> Generator[None]:
         yield
     finally:
         pydevd_tracing.SetTrace(None)
-
-
-def _debugger() -> Any:
-    constants = sys.modules.get("_pydevd_bundle.pydevd_constants")
-    db = constants.get_global_debugger() if constants is not None else None
-    return db if hasattr(db, "on_configuration_done") else None  # PyCharm's pydevd speaks no DAP
 
 
 def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType], None]:
@@ -328,92 +275,15 @@ def _guarded_suspend(db: Any, thread: threading.Thread) -> Callable[[FrameType],
             info.suspend_type = PYTHON_SUSPEND
             mark(thread, CMD_SET_BREAK)
             wait(thread, frame, "line", None)
-            owner = _thread_of(frame)
+            owner = thread_of(frame)
             if owner is not None and owner is not thread:
-                _hand_step_over(db, info, set_additional_thread_info(owner), owner, frame)
+                hand_step_over(db, info, set_additional_thread_info(owner), owner, frame)
         finally:
             info.is_tracing -= 1
             if monitoring and paused:
                 monitoring.resume_current_thread_tracing()
 
     return run
-
-
-def _thread_of(frame: FrameType) -> threading.Thread | None:
-    """The thread whose stack `frame` is on: for a stop on autograd's thread, the one that waits."""
-    tops = sys._current_frames()
-    idents = [threading.get_ident(), *tops]
-    for ident in idents:
-        other = tops.get(ident)
-        while other is not None and other is not frame:
-            other = other.f_back
-        if other is not None:
-            return next((item for item in threading.enumerate() if item.ident == ident), None)
-    return None
-
-
-def _hand_step_over(
-    db: Any, info: Any, owner_info: Any, owner: threading.Thread, frame: FrameType
-) -> None:
-    """The step that the user takes from `frame` is one of the thread that runs it.
-
-    The stopped thread has no frame that would ever reach another line; it goes on running.
-    """
-    if info.pydev_step_cmd == -1:
-        return
-    owner_info.pydev_original_step_cmd = info.pydev_original_step_cmd
-    owner_info.pydev_step_cmd = info.pydev_step_cmd
-    owner_info.pydev_step_stop = frame
-    owner_info.update_stepping_info()
-    info.pydev_original_step_cmd = info.pydev_step_cmd = -1
-    info.pydev_step_stop = None
-    info.update_stepping_info()
-    db.set_trace_for_frame_and_parents(owner.ident, frame)
-
-
-def _step_by(db: Any, waiting: FrameType, thread: threading.Thread | None) -> None:
-    """Let a step of `thread`, if it leaves its own code, end on the thread that waits for it.
-
-    None takes that back, since it has ended before. Nothing but the step over of pydevd's own is
-    used: stepping a thread that waits by a request would wait for it for good.
-    """
-    from _pydevd_bundle.pydevd_additional_thread_info import (  # type: ignore[import-not-found]
-        set_additional_thread_info,
-    )
-    from _pydevd_bundle.pydevd_comm_constants import (  # type: ignore[import-not-found]
-        CMD_STEP_OVER_MY_CODE,
-    )
-
-    owner = _thread_of(waiting)
-    if owner is None:
-        return
-    info = set_additional_thread_info(owner)
-    stepping = thread is not None and set_additional_thread_info(thread).pydev_step_cmd != -1
-    info.pydev_original_step_cmd = info.pydev_step_cmd = CMD_STEP_OVER_MY_CODE if stepping else -1
-    info.pydev_step_stop = waiting if stepping else None
-    info.update_stepping_info()
-    if stepping:
-        db.set_trace_for_frame_and_parents(owner.ident, waiting)
-
-
-def _wrap_stacks() -> None:
-    """Continue the stack of a thread of autograd's by that of the thread which waits for it."""
-    utils: Any = sys.modules.get("_pydevd_bundle.pydevd_frame_utils")
-    original = getattr(utils, "create_frames_list_from_frame", None)
-    if original is None or hasattr(original, "tensorpoint"):
-        return
-
-    def create_frames_list_from_frame(frame: FrameType | None) -> Any:
-        frames = original(frame)
-        waiting = _waiting_frame()
-        if waiting is not None and waiting not in [*frames]:
-            while waiting is not None:
-                frames.append(waiting)
-                waiting = waiting.f_back
-        return frames
-
-    create_frames_list_from_frame.tensorpoint = True  # type: ignore[attr-defined]
-    utils.create_frames_list_from_frame = create_frames_list_from_frame
 
 
 def _wrap_suspend_notification(db: Any) -> None:
@@ -484,24 +354,6 @@ def on_suspension(before: Callable[[FrameType], None], after: Callable[[], None]
     _suspensions = before, after
 
 
-def _nobody_waits() -> FrameType | None:
-    return None
-
-
-_waiting_frame: Callable[[], FrameType | None] = _nobody_waits
-
-
-def continue_stacks(waiting: Callable[[], FrameType | None]) -> None:
-    """Let `waiting` tell, on a thread without a program of its own, the frame that waits for it."""
-    global _waiting_frame  # noqa: PLW0603 - one agent per process
-    _waiting_frame = waiting
-
-
-def waiting_frame() -> FrameType | None:
-    """On a thread of autograd's the frame of the program that waits for it; else None."""
-    return _waiting_frame()
-
-
 class _Exceptions:
     """How exceptions are described; set once, by the agent."""
 
@@ -539,14 +391,14 @@ def _wrap_exceptions(db: Any) -> None:
     ) -> Any:
         before, after = _suspensions
         before(frame)
-        waiting = _waiting_frame()
+        waiting = waiting_frame()
         if waiting is not None and waiting is not frame:
-            _step_by(db, waiting, None)
+            step_by(db, waiting, None)
         try:
             return wait_described(thread, frame, event, arg, exception_type)
         finally:
             if waiting is not None and waiting is not frame:
-                _step_by(db, waiting, thread)
+                step_by(db, waiting, thread)
             after()
 
     def wait_described(
@@ -555,17 +407,14 @@ def _wrap_exceptions(db: Any) -> None:
         found = described(arg) if event == "exception" else None
         if found is None:
             return wait(thread, frame, event, arg, exception_type)
-        ident, before = thread.ident, set(_revealed)
-        try:
-            _announcing[ident] = _shown[ident] = found.body
-            return wait(thread, *_shown_as(db, frame, arg, found.frame, exception_type))
-        finally:
-            _announcing.pop(ident, None)
-            _shown.pop(ident, None)
-            if _revealed != before:  # the exception has left that file: nothing steps on there
-                _revealed.clear()
-                _revealed.update(before)
-                db._clear_caches()
+        ident = thread.ident
+        with revealed_meanwhile(db):  # the exception has left that file: nothing steps on there
+            try:
+                _announcing[ident] = _shown[ident] = found.body
+                return wait(thread, *_shown_as(db, frame, arg, found.frame, exception_type))
+            finally:
+                _announcing.pop(ident, None)
+                _shown.pop(ident, None)
 
     db.exclude_exception_by_filter = exclude_exception_by_filter
     db.do_wait_suspend = do_wait_suspend
@@ -609,71 +458,14 @@ def _shown_as(
     if exception_type == _UNHANDLED:
         frame = caller
     elif exception_type != _USER_UNHANDLED and all(
-        _is_filtered(db, entry.tb_frame) for entry in kept[1:]
+        is_filtered(db, entry.tb_frame) for entry in kept[1:]
     ):
         # The first stop for this exception, and what called torch is a library (the model's) that
         # the exception has left: the frames are listed, the thread is below.
         exception_type = _USER_UNHANDLED if len(kept) > 1 else exception_type
-    _reveal(db, caller)
+    reveal(db, caller)
     return frame, "exception", (error_type, value, shortened), exception_type
 
 
 #: How pydevd tells an exception that nobody caught, and one that left the user's code.
 _UNHANDLED, _USER_UNHANDLED = "UNHANDLED", "USER_UNHANDLED"
-
-
-def _is_filtered(db: Any, frame: FrameType) -> bool:
-    return bool(db.apply_files_filter(frame, frame.f_code.co_filename, True))
-
-
-def _hide_agent(db: Any) -> None:
-    """Never trace the agent, nor list its frames."""
-    external = db.dont_trace_external_files
-
-    def custom_dont_trace_external_files(path: str) -> bool:
-        return path.startswith(_AGENT_FOLDER) or bool(external(path))
-
-    # By its name and these pydevd knows whether the patterns that a client sends are news.
-    custom_dont_trace_external_files.start_patterns = getattr(  # type: ignore[attr-defined]
-        external, "start_patterns", ()
-    )
-    custom_dont_trace_external_files.end_patterns = getattr(  # type: ignore[attr-defined]
-        external, "end_patterns", ()
-    )
-    db.dont_trace_external_files = custom_dont_trace_external_files
-    db.clear_dont_trace_start_end_patterns_caches()
-
-
-def _wrap_filters(db: Any) -> None:
-    """Let the stop frame be listed and stepped in although it is library code.
-
-    With `justMyCode`, pydevd leaves library frames out of the stack and lets `next` run on to the
-    next line of the user's own code; a stop in a model's library file would show the training
-    script and skip the rest of the forward.
-    """
-    apply_files_filter = db.apply_files_filter
-    in_project_scope = db.in_project_scope
-
-    def filtered(frame: FrameType, filename: str, force_check: bool) -> bool:
-        if frame.f_code.co_filename in _revealed:
-            return False
-        return bool(apply_files_filter(frame, filename, force_check))
-
-    def in_scope(frame: FrameType, absolute_filename: str | None = None) -> bool:
-        mine: bool = in_project_scope(frame, absolute_filename)
-        return mine or frame.f_code.co_filename in _revealed
-
-    db.apply_files_filter = filtered
-    db.in_project_scope = in_scope
-
-
-def _reveal(db: Any, frame: FrameType) -> None:
-    file = frame.f_code.co_filename
-    if file in _revealed:
-        return
-    before = set(_revealed)
-    _revealed.clear()
-    if db.apply_files_filter(frame, file, True):
-        _revealed.add(file)
-    if _revealed != before:
-        db._clear_caches()  # decisions to skip are cached per code object

@@ -1,5 +1,4 @@
-"""Puts our view of values in the place of pydevd's own. Private API of pydevd; this and `debugger`
-are the modules that know it.
+"""Puts our view of values in the place of pydevd's own, which is private API of it.
 
 A type plugin, pydevd's way for this, can't do it: its `variables` ignores `start`, `count` and
 `filter`, it emits neither `indexedVariables` nor `lazy`, and what a plugin may say is one string.
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .values.rows import Rows
 
-#: Makes the rows, or hands out those that were made: `values` is 5,000 lines, which are imported
+#: Makes the rows, or hands out those that were made: `values` is 4,000 lines, which are imported
 #: when the first value is to be shown.
 MakeRows = Callable[[], "Rows"]
 
@@ -71,7 +70,7 @@ def install(
     _wrap_rows(pydevd.frames, rows, report)
     _wrap_children(pydevd.frames, rows, report)
     _wrap_handler(pydevd.api)
-    _wrap_repr(pydevd.safe_repr, rows)
+    _wrap_repr(pydevd.safe_repr, rows, report)
     _forget_on_resume(pydevd.frames, forget)
 
 
@@ -122,7 +121,11 @@ def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], N
             row = original(self, fmt, context, **attributes)
         finally:
             _asked.in_short = before
-        return row if context is None else rows().with_children(self, row)
+        try:
+            return row if context is None else rows().with_children(self, row)
+        except Exception as error:
+            report("telling what is in a value", error)
+            return row
 
     get_var_data.tensorpoint = True  # type: ignore[attr-defined]
     frames._AbstractVariable.get_var_data = get_var_data
@@ -178,12 +181,19 @@ def _wrap_handler(api: Any) -> None:
     api.internal_get_variable_json = internal_get_variable_json
 
 
-def _wrap_repr(safe_repr: Any, rows: MakeRows) -> None:
+def _wrap_repr(safe_repr: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
     original = safe_repr._repr
+
+    def inner_text(value: Any) -> str | None:
+        try:
+            return rows().view.inner_text(value)
+        except Exception as error:
+            report("showing a value in another one", error)
+            return None
 
     def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
         if level > 0 and _asked.in_short:
-            text = rows().view.inner_text(obj)
+            text = inner_text(obj)
             if text is not None:
                 return (text,)
         return original(self, obj, level)

@@ -36,6 +36,8 @@ class Words:
 _SHOWN = "__tensorpoint_shown"
 #: Looking at a value this way changes nothing.
 _LOOK = re.compile(r"[\w.\[\]\s'\"]*\Z")
+#: How our adapter asks.
+_OURS = f"__import__('sys').modules['{__package__}."
 
 
 def install(words: Words) -> None:
@@ -83,7 +85,7 @@ def _wrap_evaluation(variables: Any, words: Words, pattern: re.Pattern[str]) -> 
                 del global_vars["__builtins__"]
 
     def evaluate_expression(py_db: Any, frame: Any, expression: str, is_exec: bool) -> Any:
-        if not _LOOK.match(expression):
+        if not (_LOOK.match(expression) or expression.startswith(_OURS)):
             words.changed()
         return evaluate(py_db, frame, expression, is_exec)
 
@@ -107,6 +109,7 @@ def _wrap_breakpoints(db: Any, words: Words, pattern: re.Pattern[str]) -> None:
         shown = _with_summaries(pybreakpoint.expression)
         if shown is None:
             return expression(pybreakpoint, info, new_frame)
+        words.changed()  # the program has run since the last one
         more = {**words.functions(), _SHOWN: words.summary}
         return expression(_LogPoint(pybreakpoint, shown), info, _Frame(new_frame, more))
 

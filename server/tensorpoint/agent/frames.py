@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from . import debugger
+from . import debugger_files, debugger_threads
 from .modules import frame_of_call
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def calling_frame(module: Module | None) -> FrameType | None:
     for frame in outside:
         if module is None or not _passes_on(frame, module):
             return frame
-    return outside[-1] if outside else debugger.waiting_frame()
+    return outside[-1] if outside else debugger_threads.waiting_frame()
 
 
 def _outside_of_taps(frame: FrameType) -> FrameType:
@@ -68,7 +68,7 @@ def is_internal(frame: FrameType) -> bool:
     """Whether it runs torch's code, ours or the debugger's."""
     name = frame.f_code.co_filename
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    inside = (torch_folder, AGENT_FOLDER, debugger.folder(), "<frozen ", "<eval_with_key>")
+    inside = (torch_folder, AGENT_FOLDER, debugger_files.folder(), "<frozen ", "<eval_with_key>")
     return name.startswith(inside) or name in _THREAD_STARTERS
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION
 from ..wire.layers import LayerNode, LayerRoot, LayerTree
-from . import debugger
+from . import debugger_files
 from .modules import Names, clean_path, running_calls
 from .tensors import unseen
 
@@ -142,4 +142,4 @@ def _place(kind: type) -> tuple[str | None, int | None]:
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
     if code is None or code.co_filename.startswith(("<", torch_folder)):
         return None, None
-    return debugger.client_file(code.co_filename), code.co_firstlineno
+    return debugger_files.client_file(code.co_filename), code.co_firstlineno

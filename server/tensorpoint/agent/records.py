@@ -23,7 +23,7 @@ from ..wire.facts import (
     ParameterHistory,
     Statistics,
 )
-from . import debugger
+from . import debugger_files
 from .samples import (
     MAX,
     MEAN,
@@ -147,7 +147,7 @@ class LayerRecord:
     def called_by(self, frame: FrameType | None) -> None:
         """Remember the line that called it."""
         if frame is not None:
-            self.place = debugger.client_path(frame), frame.f_lineno, frame.f_code.co_name
+            self.place = debugger_files.client_path(frame), frame.f_lineno, frame.f_code.co_name
 
     def measured(self, step: int | None, elements: int, looked_at: int, numbers: Numbers) -> None:
         """Keep the numbers of this step."""

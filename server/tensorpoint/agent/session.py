@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Plan, Tensorpoint
-from . import adapters, debugger
+from . import adapters, debugger, debugger_files, debugger_threads
 from . import layer_tree as trees
+from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
 from .facts_file import Keeper
@@ -163,7 +164,16 @@ class Agent:
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._report)
-        self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
+        self._maps = AttentionMaps(self._switch_maps)
+        self._showing = Showing(
+            self._names,
+            self._recorder,
+            self._locator.made_by,
+            self._maps,
+            stop,
+            self._report,
+            self._tell,
+        )
         self.steps = Requests(self._stepper, self._showing)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
@@ -173,12 +183,12 @@ class Agent:
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
-        debugger.continue_stacks(waiting_frame)
+        debugger_threads.continue_stacks(waiting_frame)
         errors = TorchErrors(self._names)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
         if debugger.has_trace_function():
-            load_untraced(debugger.steps_into, debugger.untraced, debugger.traced)
+            load_untraced(debugger_files.steps_into, debugger.untraced, debugger.traced)
 
     def sync(self, text: str) -> str:
         """Take a plan (JSON of `wire.Plan`). A plan of another version is refused."""
@@ -234,14 +244,14 @@ class Agent:
 
     def stand_by(self, tensorpoints: tuple[Tensorpoint, ...]) -> None:
         """Watch these for any client that is attached and has sent no plan."""
-        self._prepare(hide_agent=True)
+        self._prepare(hides_agent=True)
         with self._lock:
             self._standing = tensorpoints
             self._apply()
 
     def add(self, rules: Sequence[LocalRule]) -> None:
         """Watch for these as well, for the program itself."""
-        self._prepare(hide_agent=True)
+        self._prepare(hides_agent=True)
         with self._lock:
             self._local = (*self._local, *rules)
             try:
@@ -256,9 +266,9 @@ class Agent:
             self._local = tuple(rule for rule in self._local if rule not in rules)
             self._apply()
 
-    def _prepare(self, *, hide_agent: bool = False) -> None:
+    def _prepare(self, *, hides_agent: bool = False) -> None:
         """Make the debugger, if there is one, stop and show values as we do."""
-        if debugger.prepare(self._on_detach, self._on_attach, hide_agent=hide_agent):
+        if debugger.prepare(self._on_detach, self._on_attach, hides_agent=hides_agent):
             self._showing.install()
 
     def _on_attach(self) -> None:
@@ -271,6 +281,7 @@ class Agent:
         """Nobody is there to see a stop: watch nothing for clients until the next one comes."""
         with self._lock:
             self._plan = None
+            self._maps.let_go()
             self._apply()
 
     def _switch(self) -> None:
@@ -278,6 +289,13 @@ class Agent:
         with self._lock:
             if self._torch_ready:
                 self._hook_up(self._listeners)
+
+    def _switch_maps(self) -> None:
+        """Attention is looked at, or no longer."""
+        with self._lock:
+            if self._torch_ready:
+                others = [watch for watch in self._listeners if watch is not self._maps]
+                self._hook_up([*others, self._maps] if self._maps.is_on else others)
 
     def _on_torch(self) -> None:
         with self._lock:
@@ -321,6 +339,8 @@ class Agent:
         watching = self._showing.arm(data)
         if watching is not None:
             listeners.append(watching)
+        if self._maps.is_on:
+            listeners.append(self._maps)
         self._locator.arm("module" if self._plan is None or not rules else self._plan.precision)
         self._watching = watching
         self._hook_up(listeners)
@@ -340,7 +360,7 @@ class Agent:
             *((self._stepper.on_leave,) if stepping else ()),
         )
         self._listen(listeners)
-        if self._rules or self._local or self._recorder.is_recording or stepping:
+        if self._rules or self._local or listeners or stepping:
             self._hooks.install()
             self._updates.install()
         else:
@@ -440,6 +460,7 @@ class Agent:
         self._stepper.after_fork()
         self._unhook()
         self._recorder.after_fork()
+        self._maps.let_go()
         self.facts.after_fork()
         self._plan = None
         if self._local:  # the `with` goes on in the child

@@ -1,7 +1,6 @@
 """What editors see of values, and data breakpoints on them: made when somebody first needs it.
 
-Their modules are some 5,000 lines, a quarter of the agent, and a program that never stops needs
-none of them.
+Their modules are some 4,000 lines, and a program that never stops needs none of them.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..conditions.metrics import ON_VALUES
 from . import debugger_assign, debugger_values, debugger_words
+from .attention_maps import AttentionMaps
 from .debugger_words import Words
 from .facts import Recorder
 from .modules import Names
+from .ops.operation import Line
 from .rules import Rule
 from .watches.base import Stop
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from .values.setting import Setting
 
 
+#: Which operation made a tensor, and at which line of the program.
+MadeBy = Callable[[Any], tuple[str, Line] | None]
+
+
 class Showing:
     """The view of values and those that share it."""
 
@@ -34,11 +39,14 @@ class Showing:
         self,
         names: Names,
         recorder: Recorder,
+        made_by: MadeBy,
+        maps: AttentionMaps,
         stop: Stop,
         report: Callable[[str, Exception], None],
         tell: Callable[[str], None],
     ) -> None:
-        self._names, self._recorder, self._stop = names, recorder, stop
+        self._names, self._recorder, self._made_by = names, recorder, made_by
+        self._maps, self._stop = maps, stop
         self._report, self._tell = report, tell
 
     def install(self) -> None:
@@ -98,7 +106,8 @@ class Showing:
         from .values.view import View
 
         owners, recorder = Owners(self._names.roots), self._recorder
-        return Rows(View(Known(owners, recorder.of_layer, recorder.of_parameter)))
+        known = Known(owners, recorder.of_layer, recorder.of_parameter, self._made_by)
+        return Rows(View(known))
 
     @cached_property
     def _measures(self) -> Measures:
@@ -122,7 +131,7 @@ class Showing:
     def _requests(self) -> Requests:
         from .values.requests import Requests
 
-        return Requests(self._rows.view, self._recorder, self._targets)
+        return Requests(self._rows.view, self._recorder, self._targets, self._maps)
 
     @cached_property
     def _data(self) -> DataWatch:
@@ -136,8 +145,10 @@ class Showing:
 
     def _changed(self) -> None:
         if "_rows" in self.__dict__:
-            self._rows.view.cache.clear()
+            self._rows.view.changed()
 
     def _forget(self) -> None:
+        if self._maps.is_on:
+            self._maps.go_on()
         if "_rows" in self.__dict__:
             self._rows.view.forget()

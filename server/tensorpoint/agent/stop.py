@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from ..wire import OperationReport, Stop
-from . import debugger, explain
+from . import debugger, debugger_files, explain
 from .frames import calling_frame, outwards
 from .local import LocalRule, deliver
 from .modules import Names
@@ -153,8 +153,8 @@ class Stopper:
             module = located.module
             path = self._names.path(module, module)
             ran_in = (explain.unhooked(module, path),)
-        user = next((outer for outer in outwards(frame) if debugger.in_project(outer)), None)
-        file, function = debugger.client_path(frame), frame.f_code.co_name
+        user = next((outer for outer in outwards(frame) if debugger_files.in_project(outer)), None)
+        file, function = debugger_files.client_path(frame), frame.f_code.co_name
         called = event.entered is not None and event.entered is event.module
         seen = "at" if replayed else "called at" if called else "seen at"
         report = None if located is None else located.report
@@ -172,7 +172,7 @@ class Stopper:
         if step is not None and root is not None:
             sentences.append(f"Step {step} (forward calls of {type(root).__name__}, from 0).")
         if user is not None and user is not frame:
-            sentences.append(f"Your code: {debugger.client_path(user)}:{user.f_lineno}.")
+            sentences.append(f"Your code: {debugger_files.client_path(user)}:{user.f_lineno}.")
         return Stop(
             tensorpoint=rule.id,
             condition=rule.tensorpoint.text,
@@ -182,7 +182,7 @@ class Stopper:
             file=file,
             line=frame.f_lineno,
             function=function,
-            user_file=debugger.client_path(user) if user is not None else None,
+            user_file=debugger_files.client_path(user) if user is not None else None,
             user_line=user.f_lineno if user is not None else None,
             step=step,
             optimizer_step=self._names.optimizer_step(),

@@ -230,7 +230,7 @@ def has_nonfinite(tensor: torch.Tensor) -> bool:
         quick = values.sum()
     if math.isfinite(quick.item()):
         return False
-    return any(not bool(torch.isfinite(part).all()) for part in _parts(values))
+    return any(not bool(torch.isfinite(part).all()) for part in parts_of(values, _CHUNK))
 
 
 @unseen
@@ -326,6 +326,12 @@ def change_norms(
     return norms[len(before) :], norms[: len(before)]
 
 
+def within(tensor: Any) -> Any:
+    """What this process has of a tensor that wraps one, as a DTensor's shard; else itself."""
+    inner = _WRAPPED.get(type(tensor).__name__)
+    return tensor if inner is None else getattr(tensor, inner)
+
+
 def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The numbers of `tensor` as a plain real floating tensor sharing its memory, or None.
 
@@ -336,7 +342,7 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     torch = sys.modules["torch"]
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state():
         return None
-    values: Any = getattr(tensor, _WRAPPED.get(type(tensor).__name__, ""), tensor)
+    values = within(tensor)
     if type(values).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None
     values = values.detach()
@@ -359,17 +365,17 @@ def _compressed(torch: Any) -> tuple[Any, ...]:
     return torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 
 
-def _parts(values: Any) -> Iterator[Any]:
-    """Pieces of at most `_CHUNK` elements, in row-major order."""
-    if values.numel() <= _CHUNK:
+def parts_of(values: Any, most: int) -> Iterator[Any]:
+    """Pieces of at most `most` elements, in row-major order; views."""
+    if values.numel() <= most:
         yield values
         return
-    rows = _CHUNK * len(values) // values.numel()
+    rows = most * len(values) // values.numel()
     if rows:
         yield from values.split(rows)
     else:
         for row in values:
-            yield from _parts(row)
+            yield from parts_of(row, most)
 
 
 @unseen
@@ -380,7 +386,7 @@ def summarise(tensor: torch.Tensor, name: str) -> TensorSummary:
     nan = posinf = neginf = offset = 0
     first: int | None = None
     low, high = math.inf, -math.inf
-    for part in () if values is None else _parts(values):
+    for part in () if values is None else parts_of(values, _CHUNK):
         bad = ~torch.isfinite(part)
         nan += int(torch.isnan(part).sum())
         posinf += int(torch.isposinf(part).sum())
@@ -404,13 +410,14 @@ def summarise(tensor: torch.Tensor, name: str) -> TensorSummary:
         nan=nan,
         posinf=posinf,
         neginf=neginf,
-        first_index=_unravel(first or 0, layout)[: len(shape)] if placed else None,
+        first_index=unravel(first or 0, layout)[: len(shape)] if placed else None,
         finite_min=low if low <= high else None,
         finite_max=high if low <= high else None,
     )
 
 
-def _unravel(offset: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def unravel(offset: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of the element at `offset` in row-major order."""
     index: list[int] = []
     for size in reversed(shape):
         index.append(offset % size)

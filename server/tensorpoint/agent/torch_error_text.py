@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from ..wire.torch_error import ErrorOperand, TorchError
-from . import debugger, explain
+from . import debugger_files, explain
 from .modules import Names
 from .ops import modified
 from .ops.operands import Operand, Site, argument_in, tensors_in
@@ -187,7 +187,7 @@ class Description:
                 if inside
                 else f"In {self._op} in the forward of {where}"
             )
-        file, function = debugger.client_path(call.frame), call.name
+        file, function = debugger_files.client_path(call.frame), call.name
         source = self._called.text if self._called is not None else ""
         called = "called at" if self._called is None or self._called.kind == "call" else "at"
         line = f"{called} {os.path.basename(file)}:{call.line} in {function}"
@@ -204,10 +204,11 @@ class Description:
         if step is not None:
             root = self._names.root_of(module)
             sentences.append(f"Step {step} (forward calls of {type(root).__name__}, from 0).")
-        if not debugger.in_project(call.frame):
-            users = [place for place in self._outer if debugger.in_project(place.frame)]
+        if not debugger_files.in_project(call.frame):
+            users = [place for place in self._outer if debugger_files.in_project(place.frame)]
             sentences += [
-                f"Your code: {debugger.client_path(user.frame)}:{user.line}." for user in users[-1:]
+                f"Your code: {debugger_files.client_path(user.frame)}:{user.line}."
+                for user in users[-1:]
             ]
         return TorchError(
             type=self._type,

@@ -29,6 +29,7 @@ Source = Literal["filter", "function", "data", "launch", "console"]
 
 LAYER_PREFIX = "layer:"
 CONDITION_PREFIX = "tensorpoint:"
+DATA_PREFIX = "data:"
 #: Ids below this are debugpy's; what we show a person is the rest.
 _FIRST_ID = 1_000_000
 
@@ -119,7 +120,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class DataChoice:
-    """A data breakpoint as a client sets it: what the agent has as `data`, by its `name`."""
+    """A data breakpoint as a client sets it: what the agent has as `data`, by its `name`.
+
+    Without `data`, the name is the path of a parameter, a buffer or a gradient in a model.
+    """
 
     data: str
     name: str
@@ -250,7 +254,7 @@ class Tensorpoints:
             parse_hits(choice.hits)
         except ConditionError as error:
             return Refusal(choice.condition, f"{error.message}\n{error.caret()}")
-        key = (source, f"{choice.data}:{choice.hits}", condition)
+        key = (source, "data", choice.data, choice.name, choice.hits, condition)
         if key not in self._known:
             self._known[key] = _FIRST_ID + next(self._ids)
         return Tensorpoint(
@@ -293,6 +297,10 @@ class Tensorpoints:
             self._set["console"].append(made)
         return made
 
+    def from_console(self) -> list[str]:
+        """Those that the client doesn't know of, as texts: it can't set them in another process."""
+        return [item.text for item in self._set["console"]]
+
     def remove(self, number: int) -> Tensorpoint | None:
         """Take out the one with this number, wherever it was set."""
         for tensorpoints in self._set.values():
@@ -331,10 +339,13 @@ class Tensorpoints:
 
     def _parse(self, source: Source, text: str) -> Tensorpoint | Refusal:
         text = text.strip()
-        if not text.startswith(LAYER_PREFIX):
-            return self._condition(source, text)
         path, _, condition = text.partition(" if ")
-        return self._layer(source, path, condition)
+        if text.startswith(LAYER_PREFIX):
+            return self._layer(source, path, condition)
+        if text.startswith(DATA_PREFIX):
+            name = path.removeprefix(DATA_PREFIX).strip()
+            return self._data(source, DataChoice("", name, condition.strip()))
+        return self._condition(source, text)
 
     def _condition(
         self, source: Source, text: str, shorthand: str | None = None

@@ -389,8 +389,9 @@ class Session(Paused):
     async def _redirect(self, configuration: Message) -> None:
         """Let a child's session come through us, with the tensorpoints of its parent."""
         launch.forget_hiding(configuration)
-        if self._launch_texts:
-            configuration[launch.TENSORPOINTS] = self._launch_texts
+        texts = [*self._launch_texts, *self._tensorpoints.from_console()]
+        if texts:
+            configuration[launch.TENSORPOINTS] = texts
         self._tensorpoints.recording.pass_on(configuration)
         if self._tensorpoints.precision != "module":
             configuration[launch.PRECISION] = self._tensorpoints.precision

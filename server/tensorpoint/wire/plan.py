@@ -17,7 +17,8 @@ class Tensorpoint:
     `kind` "condition" fires when `condition` turns true; "layer" fires at the entry of each
     module whose path or class matches the glob `module` (or at another `phase`), if `condition` is
     empty or true there; "data" when `condition` (`conditions.data`) is true of what the agent has
-    as `data`, `module` being its name. `hits` is DAP's hit condition ("": each time).
+    as `data`, `module` being its name; without `data`, of what has that path in a model that runs.
+    `hits` is DAP's hit condition ("": each time).
     """
 
     id: int

@@ -35,9 +35,9 @@ class DataRequest:
 class TensorRequest:
     """`tensorpoint/tensor`: a value, by its variables reference or by an expression in a frame.
 
-    `parts` are "figures", "slice", "image", "rows" and "history". `dims` are the rows and columns
-    of the slice (the last two, if not given), `index` chooses in the dimensions before those, and
-    `dim` is the one whose rows are told.
+    `parts` are "figures", "slice", "image", "rows", "history" and "attention". `dims` are the rows
+    and columns of the slice (the last two, if not given), `index` chooses in the dimensions before
+    those (of an attention the head), and `dim` is the one whose rows are told.
     """
 
     variablesReference: int = 0  # noqa: N815

@@ -3,6 +3,11 @@ import { expect, lineOf, test } from '../driver/scenario.ts';
 test.use({ settings: { 'debug.inlineValues': 'on' } });
 test.setTimeout(480_000); // six things to look at in one session
 
+function brightness(colour: string): number {
+  const [red = 0, green = 0, blue = 0] = (colour.match(/[\d.]+/g) ?? []).map(Number);
+  return 0.3 * red + 0.6 * green + 0.1 * blue;
+}
+
 test('tensors in variables, hovers, watches, a data breakpoint and the tensor view', async ({ vscode, dap, workspace, page, shot }) => {
   const line = lineOf(`${workspace}/tensors.py`, '# after backward');
   await vscode.openFile('tensors.py');
@@ -32,6 +37,19 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   await expect(await vscode.hover(call, 17)).toContainText('260 parameters');
   await shot('tensors-hover-model');
   await page.keyboard.press('Escape');
+  const update = lineOf(`${workspace}/tensors.py`, 'largest = model.fc.weight');
+  await expect(await vscode.hover(update, 'largest = model.fc.wei'.length + 8)).toContainText(/Parameter f32\[4, 8\] cpu grad \| µ .*‖grad‖ \d/);
+  await shot('tensors-hover-gradient');
+  await page.keyboard.press('Escape');
+
+  // The language's hover, which Alt shows in place of the debugger's, links to the tensor view.
+  await vscode.goToLine(update, 'largest = model.fc.wei'.length + 8);
+  await vscode.command('Show or Focus Hover');
+  const link = page.locator('.monaco-hover a', { hasText: 'View Tensor' });
+  await shot('tensors-hover-link');
+  await link.click();
+  await expect(page.getByRole('tab', { name: 'model.fc.weight' })).toBeVisible();
+  await vscode.command('View: Close Editor');
 
   // Expansion by pages.
   await row(/^large/).click();
@@ -72,6 +90,22 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   await expect(frame.locator('.status').first()).toContainText('[4, 0] =');
   test.info().annotations.push({ type: 'opened', description: `a million elements, after ${opened} ms` });
   await shot('tensors-view');
+
+  // Hidden behind another tab and back, its page is there again.
+  await vscode.openFile('plain.py');
+  await expect(canvas).toBeHidden();
+  await page.getByRole('tab', { name: /^large/ }).click();
+  await expect(canvas).toBeVisible();
+
+  // A dark theme.
+  await vscode.command('Preferences: Toggle between Light/Dark Themes');
+  await expect(frame.locator('body')).toHaveClass(/vscode-dark/);
+  await expect(canvas).toBeVisible();
+  const [background, text] = await frame.locator('body').evaluate((body) => [getComputedStyle(body).backgroundColor, getComputedStyle(body).color]);
+  expect(brightness(background)).toBeLessThan(80);
+  expect(brightness(text)).toBeGreaterThan(140);
+  await shot('tensors-view-dark');
+  await vscode.command('Preferences: Toggle between Light/Dark Themes');
 
   // A watch by a metric, on any expression.
   await vscode.fold('Variables', false);

@@ -29,7 +29,8 @@ def main():
     for step in range(3):
         loss = model(images).square().sum()
         loss.backward()
-        print("step", step, flush=True)  # after backward
+        largest = model.fc.weight.abs().max().item()
+        print("step", step, largest, flush=True)  # after backward
         optimizer.step()
         optimizer.zero_grad()
     print("done", flush=True)

@@ -346,3 +346,31 @@ def test_generation_with_a_cache() -> None:
         told = [(a.queries, a.keys) for path, a in agent.take() if path.endswith("0.self_attn")]
         assert told[0] == (6, 6)
         assert [keys for _, keys in told[1:]] == list(range(7, 7 + len(told) - 1))
+
+
+@pytest.mark.parametrize("case", [{}, {"groups": 2}, {"is_causal": True}, {"mask": PADDED}])
+def test_a_map_has_the_weights_of_the_first_row(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = dict(case)
+    query, key = tensors(groups=case.pop("groups", 4))
+    if "mask" in case:
+        case["mask"] = case["mask"][:, None, None, :]
+    repeated = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    expected = _weights(query, repeated, **case)
+    found, step = Scored(query, key, **case).map()
+    assert step == 1 and torch.allclose(found, expected[0], atol=1e-6)
+    monkeypatch.setattr("tensorpoint.agent.attention._MAPPED", 2200)
+    found, step = Scored(query, key, **case).map()
+    assert step == 3 and torch.allclose(found, expected[0, :, ::3], atol=1e-6)
+    found, step = Weighted(expected).map()
+    assert step == 3 and torch.equal(found, expected[0, :, ::3])
+    assert found.data_ptr() != expected.data_ptr()
+
+
+def _weights(query: Tensor, key: Tensor, mask: Any = None, is_causal: bool = False) -> Tensor:
+    """By torch's own attention, with the identity as values."""
+    values = torch.eye(key.shape[2]).expand(*key.shape[:2], -1, -1)
+    return functional.scaled_dot_product_attention(
+        query, key, values, attn_mask=mask, is_causal=is_causal
+    )

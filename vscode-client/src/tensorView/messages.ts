@@ -8,7 +8,9 @@ export interface Wanted {
   dim?: number;
 }
 
-export type Part = 'figures' | 'slice' | 'image' | 'rows' | 'history';
+export type Part = 'figures' | 'slice' | 'image' | 'rows' | 'history' | 'attention';
+
+export const EVERYTHING: Part[] = ['figures', 'slice', 'image', 'rows', 'history', 'attention'];
 
 /** Why there is no such picture. */
 export interface Note {
@@ -39,7 +41,14 @@ export interface Slice {
   index: number[];
   size: [number, number];
   cells: [number, number];
+  /** Elements that a cell stands for. */
+  step: [number, number];
   values: string;
+}
+
+/** The attention weights of one head of a module's newest call, from queries to keys. */
+export interface AttentionMap extends Slice {
+  heads: number;
 }
 
 /** `rgba` are `pixels` of four bytes in base64; what is not finite is magenta. */
@@ -77,6 +86,8 @@ export interface TensorBody {
   image?: Picture | Note;
   rows?: Rows | Note;
   history?: History | null;
+  /** Of a module that attends. */
+  attention?: AttentionMap | Note;
 }
 
 export type ToPage =

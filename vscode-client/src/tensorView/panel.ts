@@ -8,7 +8,7 @@ import type { DebugProtocol } from '@vscode/debugprotocol';
 import * as vscode from 'vscode';
 
 import type { SessionState, Sessions } from '../debug/sessions';
-import type { TensorBody, ToExtension, ToPage, Wanted } from './messages';
+import { EVERYTHING, type TensorBody, type ToExtension, type ToPage, type Wanted } from './messages';
 import { pageOf } from './page';
 
 /** What VS Code gives a command in the context menu of a variable. */
@@ -17,8 +17,6 @@ export interface ChosenVariable {
   container?: { variablesReference?: number };
   variable: DebugProtocol.Variable;
 }
-
-const EVERYTHING: Wanted = { parts: ['figures', 'slice', 'image', 'rows', 'history'] };
 
 export function registerTensorView(
   context: vscode.ExtensionContext,
@@ -68,7 +66,9 @@ async function askExpression(): Promise<string | undefined> {
 
 class TensorPanel {
   private readonly panel: vscode.WebviewPanel;
-  private wanted = EVERYTHING;
+  private wanted: Wanted = { parts: EVERYTHING };
+  /** What was shown last; a page that was hidden begins anew. */
+  private shown: TensorBody | undefined;
   readonly onDidDispose: vscode.Event<void>;
 
   constructor(
@@ -90,7 +90,8 @@ class TensorPanel {
     this.onDidDispose = this.panel.onDidDispose;
     this.panel.webview.onDidReceiveMessage((message: ToExtension) => {
       this.wanted = message.wanted;
-      void this.send();
+      if (this.state.stopped) void this.send();
+      else this.showLast();
     });
   }
 
@@ -105,10 +106,20 @@ class TensorPanel {
     if (state !== this.state) return;
     if (!state.stopped) {
       this.reference = undefined;
-      this.post({ type: 'waiting', text: state.running ? 'The program runs.' : 'The program has ended.' });
+      this.wait();
     } else if (this.reference === undefined) {
       void this.send();
     }
+  }
+
+  /** The page asks while the program runs: it gets what it had. */
+  private showLast(): void {
+    if (this.shown !== undefined) this.post({ type: 'tensor', body: this.shown });
+    this.wait();
+  }
+
+  private wait(): void {
+    this.post({ type: 'waiting', text: this.state.running ? 'The program runs.' : 'The program has ended.' });
   }
 
   private async send(): Promise<void> {
@@ -118,6 +129,7 @@ class TensorPanel {
         ...this.value(),
         ...this.wanted,
       })) as TensorBody;
+      this.shown = body;
       this.post({ type: 'tensor', body });
     } catch (error) {
       this.log.debug(`the tensor ${this.name}: ${String(error)}`);

@@ -48,8 +48,9 @@ def of_expression(text: str, frame: Frame | None, owners: Owners) -> Target:
         try:
             node = ast.parse(text.strip(), mode="eval").body
             if isinstance(node, ast.Attribute):
-                container = _evaluated(node.value, frame)
-                return _target(container, node.attr, _evaluated(node, frame), text, owners)
+                container = _evaluated(node.value, frame)  # once: it may be a call
+                value = getattr(container, node.attr)
+                return _target(container, node.attr, value, text, owners)
             return _target(None, text, _evaluated(node, frame), text, owners)
         except NotWatchable:
             raise

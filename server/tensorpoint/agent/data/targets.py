@@ -13,9 +13,9 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..tensors import unseen
+from ..tensors import unseen, within
 from ..values import devices
-from ..values.plain import call, plain, read, shape_of
+from ..values.plain import call, held_by, is_hollow, plain, read, shape_of
 
 Kind = Literal["tensor", "attribute", "gradient"]
 #: Elements of which a fingerprint weights each by its place; of more it is a plain sum.
@@ -55,10 +55,10 @@ class Target:
         if self.kind == "gradient":
             return read(owner, "grad")
         for table in ("_parameters", "_buffers"):
-            held = vars(owner).get(table) or {}
+            held = held_by(owner).get(table) or {}
             if self.attribute in held:
                 return held[self.attribute]
-        return vars(owner).get(self.attribute)
+        return held_by(owner).get(self.attribute)
 
     @property
     def is_gone(self) -> bool:
@@ -116,8 +116,8 @@ def _fingerprint(tensor: Any) -> tuple[int, ...] | None:
     torch = sys.modules["torch"]
     if read(tensor, "device").type != "cpu" or devices.why_not(tensor) is not None:
         return None
-    values = plain(tensor)
-    if values.layout is not torch.strided or values.is_nested or values.is_meta:
+    values = plain(within(tensor))
+    if is_hollow(values) or values.layout is not torch.strided or values.is_nested:
         return None
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     if values.is_quantized or values.numel() == 0:

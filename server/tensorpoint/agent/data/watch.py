@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,8 +29,10 @@ from ..ops.operation import Line
 from ..ops.stack import lines_at
 from ..rules import Rule
 from ..tensors import absmax_of, has_nonfinite, norm_of
+from ..values.owners import Owners
 from ..values.plain import is_on_cpu, is_tensor, number, read
 from ..watches.base import Event, Stop, Watch
+from .lookup import NotWatchable, of_expression
 from .targets import Look, Target, Targets, look_at
 
 if TYPE_CHECKING:
@@ -76,35 +79,62 @@ class DataWatch(Watch):
     ) -> None:
         self._names, self._stop, self._targets, self._tell = names, stop, targets, tell
         self._watched: tuple[_Watched, ...] = ()
+        #: Those whose path no model has had so far, and the roots that were looked through.
+        self._waiting: list[Rule] = []
+        self._searched: weakref.WeakSet[Module] = weakref.WeakSet()
         self._places = _Places()
 
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these; one that stays keeps what it has seen."""
         known = {watched.rule.tensorpoint: watched for watched in self._watched}
         armed: list[_Watched] = []
+        self._waiting = []
+        self._searched.clear()
         for rule in rules:
             tensorpoint = rule.tensorpoint
             before = known.get(tensorpoint)
             target = self._targets.find(tensorpoint.data)
-            if before is not None and before.target is target:
+            if before is not None and (before.target is target or not tensorpoint.data):
                 armed.append(before)
             elif target is not None:
-                watched = _Watched(
-                    rule,
-                    target,
-                    parse_data(tensorpoint.condition),
-                    parse_hits(tensorpoint.hits),
-                    look_at(target, closely=True),
-                )
-                if _can_be_read_here(target):  # what is true from the beginning is no news
-                    self._judge(watched, watched.look, watched.look, "", None)
-                armed.append(watched)
+                armed.append(self._watch(rule, target))
+            elif not tensorpoint.data:
+                self._waiting.append(rule)
         self._watched = tuple(armed)
+
+    def _watch(self, rule: Rule, target: Target) -> _Watched:
+        tensorpoint = rule.tensorpoint
+        watched = _Watched(
+            rule,
+            target,
+            parse_data(tensorpoint.condition),
+            parse_hits(tensorpoint.hits),
+            look_at(target, closely=True),
+        )
+        if _can_be_read_here(target):  # what is true from the beginning is no news
+            self._judge(watched, watched.look, watched.look, "", None)
+        return watched
+
+    def _find(self, root: Module) -> None:
+        """Watch what waits for its path, if this model has it."""
+        if root in self._searched:
+            return
+        self._searched.add(root)
+        owners = Owners(lambda: [root])
+        for rule in self._waiting[:]:
+            try:
+                target = of_expression(rule.tensorpoint.module, None, owners)
+            except NotWatchable:
+                continue
+            self._waiting.remove(rule)
+            self._watched = (*self._watched, self._watch(rule, target))
 
     # Boundaries ----------------------------------------------------------------------------------
 
     def on_root(self, call: Call) -> None:
         """A root is about to run: look closely."""
+        if self._waiting:
+            self._find(call.module)
         self._look(f"the call of {self._place(call, [])}", call.module, closely=True)
 
     def on_enter(self, call: Call, outer: list[Call]) -> None:

@@ -16,7 +16,7 @@ from ..modules import Names
 from ..tensors import unseen, values_of
 from .cause import Cause
 from .made import Made
-from .operation import Operation
+from .operation import Line, Operation
 from .precise import Precise
 from .recorder import NotReplayable
 from .replay import Found, Replayer, bad_in
@@ -98,6 +98,11 @@ class Locator:
         self._precise.switch(False)
         self._entries.forget()
         self._is_on = False
+
+    def made_by(self, tensor: Any) -> tuple[str, Line] | None:
+        """With precision "op": the operation that made a tensor, on this thread, and its line."""
+        recorder = self._precise.recorder()
+        return None if recorder is None else recorder.made_by(tensor)
 
     def locate(self, suspect: Suspect | None) -> Located | None:
         """What made the value; None if nothing is to be looked for. Never raises."""

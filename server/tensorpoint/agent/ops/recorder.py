@@ -161,6 +161,19 @@ class Recorder:
         return self._of(tensor)
 
     @unseen
+    def made_by(self, tensor: Any) -> tuple[str, Line] | None:
+        """The operation of the forward that made `tensor`, and its line; None if unknown."""
+        node = tensor.grad_fn
+        call = None if node is None else self._forward.get(node._sequence_nr())
+        if call is None or not call.lines:
+            return None
+        # A node of before the recording has the number of what ran without one after it.
+        memory = storage_of(tensor)
+        if not any(storage_of(output) == memory for output in call.outputs):
+            return None
+        return call.func.overloadpacket.__name__, call.lines[0]
+
+    @unseen
     def _of(self, tensor: Any) -> Made | None:
         values = numbers_of(tensor)
         if values is None:

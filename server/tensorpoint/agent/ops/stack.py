@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from .. import debugger
+from .. import debugger_files
 from ..frames import AGENT_FOLDER, is_internal, outwards
 from .dispatch import is_same
 from .operands import operands
@@ -50,7 +50,7 @@ def replayed_frames(frame: FrameType) -> tuple[tuple[str, str], ...]:
         if is_border(outer):
             return tuple(found)
         if not is_internal(outer):
-            found.append((debugger.client_path(outer), code.co_name))
+            found.append((debugger_files.client_path(outer), code.co_name))
     return ()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from .. import debugger
+from .. import debugger_files
 from ..frames import AGENT_FOLDER, outwards
 from ..modules import Names
 from ..ops.stack import is_replay
@@ -208,4 +208,4 @@ def _forward_of(module: Module, inner: list[FrameType]) -> FrameType | None:
 
 def _is_ours(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
-    return name.startswith((AGENT_FOLDER, debugger.folder()))
+    return name.startswith((AGENT_FOLDER, debugger_files.folder()))

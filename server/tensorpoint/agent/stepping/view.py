@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from ...wire.layer_stack import LayerFrame, LayerStack
-from .. import debugger, suspension
+from .. import debugger_files, suspension
 from ..frames import AGENT_FOLDER
 from ..modules import Names
 from .scopes import in_short, inputs_of
@@ -83,11 +83,11 @@ def _shown(layer: Layer) -> LayerFrame:
     frame, file, line = place_of(layer)
     library = True
     if frame is not None:
-        file = debugger.client_path(frame)
-        library = not debugger.in_project(frame)
+        file = debugger_files.client_path(frame)
+        library = not debugger_files.in_project(frame)
     elif file is not None:
         library = suspension.is_library(file)
-        file = debugger.client_file(file)
+        file = debugger_files.client_file(file)
     return LayerFrame(
         path=layer.path,
         type=type(layer.module).__name__,
@@ -104,7 +104,7 @@ def _shown(layer: Layer) -> LayerFrame:
 def program_frame() -> FrameType | None:
     """The innermost frame on this thread that is neither ours nor the debugger's."""
     frame: FrameType | None = sys._getframe()
-    ours = (AGENT_FOLDER, debugger.folder(), "<string>")
+    ours = (AGENT_FOLDER, debugger_files.folder(), "<string>")
     while frame is not None and frame.f_code.co_filename.startswith(ours):
         frame = frame.f_back
     return frame

@@ -47,7 +47,7 @@ def _target(tensor: Any, index: Any) -> Any:
     if reason is not None:
         raise Refusal(reason)
     parts = index if isinstance(index, tuple) else (index,)
-    if not all(isinstance(part, (int, slice)) or part is ... for part in parts):
+    if not all(type(part) in (int, slice) or part is ... for part in parts):
         raise Refusal("the index has to be of whole numbers and slices: all else makes a copy")
     try:
         part = whole[index]
@@ -83,8 +83,9 @@ def _check(target: Any, value: Any) -> None:
         limits = torch.iinfo(dtype)
         if not limits.min <= value <= limits.max:
             raise Refusal(f"{value} is out of the range of {short_dtype(dtype)}")
-    elif dtype.is_floating_point and math.isfinite(value) and abs(value) > torch.finfo(dtype).max:
-        raise Refusal(f"{value:g} is out of the range of {short_dtype(dtype)}")
+    elif dtype.is_floating_point and math.inf > abs(value) > torch.finfo(dtype).max:
+        shown = f"{value:g}" if isinstance(value, float) else "this number"
+        raise Refusal(f"{shown} is out of the range of {short_dtype(dtype)}")
 
 
 @unseen

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..tensors import unseen, version_of
-from .plain import is_tensor, read
+from .plain import call, gradient_of, is_tensor, read
 
 T = TypeVar("T")
 
@@ -57,16 +57,16 @@ def _state(value: Any) -> Any:
         version = version_of(value)
         if version is None:
             return None
-        gradient = read(value, "grad") if read(value, "is_leaf") else None
+        gradient = gradient_of(value)
         return (
             version,
             read(value, "dtype"),
             tuple(read(value, "shape")),
-            value.storage_offset(),
-            value.stride(),
+            call(value, "storage_offset"),
+            call(value, "stride"),
             read(value, "requires_grad"),
             id(gradient),
             None if gradient is None else version_of(gradient),
         )
-    except Exception:  # lazy, nested and sparse ones lack one of these
+    except (RuntimeError, ValueError):  # lazy, nested and sparse ones lack one of these
         return None

@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
-from .. import debugger
+from .. import debugger_files
 from ..tensors import unseen, version_of
 from . import figures, graph, words
 from .devices import Unavailable
-from .kinds import is_array, is_storage, items_of, kind_of, modules_below, settings_of
+from .kinds import (
+    attributes_of,
+    is_array,
+    is_mapping,
+    is_storage,
+    items_of,
+    kind_of,
+    settings_of,
+)
 from .known import Known
 from .nodes import Child, Node, Page, leaf, on_request
-from .origin import Place, definition, makers
+from .origin import Place, definition, maker
 from .pages import as_tensor, is_long, sequence_node, values_node
 from .plain import (
     call,
     device_of,
     elements_of,
+    held_by,
     is_lazy,
     is_module,
+    is_parameter,
     is_tensor,
     number,
     read,
     shape_of,
     size_in_words,
 )
+from .walks import TABLES, modules_below
 
 #: Attributes of torch's modules that are shown as something better.
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "training"})
@@ -43,15 +55,21 @@ class Children:
     def __init__(self, known: Known) -> None:
         self._known = known
 
-    def of(self, value: Any, page: Page, neighbours: Sequence[tuple[str, Any]]) -> Any:
-        """The children of `value`, or None for what isn't ours.
+    def of(
+        self,
+        value: Any,
+        page: Page,
+        frame: FrameType | None = None,
+        neighbours: Sequence[tuple[str, Any]] = (),
+    ) -> Any:
+        """The children of `value` as seen from a frame, or None for what isn't ours.
 
         `neighbours` are values that may share its memory.
         """
         if isinstance(value, Node):
             return [] if value.children is None else value.children(page)
         if is_tensor(value):
-            return self._of_tensor(value, neighbours)
+            return self._of_tensor(value, frame, neighbours)
         if is_module(value):
             return self._of_module(value)
         if is_array(value):
@@ -68,7 +86,9 @@ class Children:
 
     # Tensors -------------------------------------------------------------------------------------
 
-    def _of_tensor(self, tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
+    def _of_tensor(
+        self, tensor: Any, frame: FrameType | None, neighbours: Sequence[tuple[str, Any]]
+    ) -> list[Child]:
         if is_lazy(tensor):
             return [Child("state", leaf("its shape is set by the first call of its module"))]
         return [
@@ -77,7 +97,7 @@ class Children:
             Child("histogram", on_request(lambda: histogram_node(tensor))),
             *self._gradient(tensor),
             *_graph(tensor, self._known),
-            *self._origin(tensor),
+            *self._origin(tensor, frame),
             *_version(tensor),
             *_storage(tensor, neighbours),
             Child("values", values_node(tensor), ""),
@@ -96,16 +116,17 @@ class Children:
             rows.append(Child("recorded gradient", leaf(text)))
         return rows
 
-    def _origin(self, tensor: Any) -> list[Child]:
-        place = definition(tensor, self._known)
-        if place is not None:
-            return [Child("defined at", place_node(place))]
-        return [Child("made by", place_node(item)) for item in makers(tensor, self._known)[:1]]
+    def _origin(self, tensor: Any, frame: FrameType | None) -> list[Child]:
+        if is_parameter(tensor):
+            name, place = "defined at", definition(tensor, self._known)
+        else:
+            name, place = "made by", maker(tensor, self._known, frame)
+        return [] if place is None else [Child(name, place_node(place))]
 
     # Modules -------------------------------------------------------------------------------------
 
     def _of_module(self, module: Any) -> list[Child]:
-        held = vars(module)
+        held = held_by(module)
         rows: list[Child] = [Child("training", leaf(held.get("training")), ".training")]
         settings = settings_of(module)
         if settings:
@@ -120,7 +141,7 @@ class Children:
         if config is not None:
             rows.append(Child("config", config, ".config"))
         rows += [_step_into(module, name, child) for name, child in modules_below(module)]
-        for table in ("_parameters", "_buffers"):
+        for table in TABLES:
             rows += [
                 Child(name, value, f".{name}" if name.isidentifier() else None)
                 for name, value in (held.get(table) or {}).items()
@@ -181,7 +202,7 @@ def _layout(tensor: Any) -> str:
         strides = call(tensor, "stride")
         kind = "contiguous" if call(tensor, "is_contiguous") else "not contiguous"
         offset = call(tensor, "storage_offset")
-    except Exception:  # sparse and nested ones have none
+    except RuntimeError:  # sparse and nested ones have none
         return text
     return f"{text}, strides {list(strides)}, {kind}" + (f", offset {offset}" if offset else "")
 
@@ -206,7 +227,7 @@ def _storage(tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
     try:
         storage = call(tensor, "untyped_storage")
         key, size = storage._cdata, storage.nbytes()
-    except Exception:  # sparse, nested, wrapped: no memory of its own
+    except RuntimeError:  # sparse, nested, wrapped: no memory of its own
         return []
     sharing = [
         name
@@ -221,7 +242,7 @@ def _storage(tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
 def _storage_key(tensor: Any) -> int | None:
     try:
         return call(tensor, "untyped_storage")._cdata
-    except Exception:
+    except RuntimeError:
         return None
 
 
@@ -246,18 +267,10 @@ def statistics_node(value: Any) -> Node:
         Child("-Inf", leaf(f"{found.neginf:,}")),
     ]
     if found.first is not None:
-        rows.append(Child("first not finite", leaf(_index(found.first, shape_of(tensor)))))
+        rows.append(Child("first not finite", leaf(list(found.first))))
     if found.sampled:
         rows.append(Child("looked at", leaf(f"{found.looked_at:,} of {found.elements:,} elements")))
     return Node(words.in_short(found), "", lambda _: rows)
-
-
-def _index(position: int, shape: tuple[Any, ...] | None) -> str:
-    index: list[int] = []
-    for size in reversed(shape or ()):
-        index.append(position % size)
-        position //= size
-    return str(list(reversed(index)))
 
 
 def histogram_node(value: Any) -> Node:
@@ -282,7 +295,8 @@ def histogram_node(value: Any) -> Node:
 
 def place_node(place: Place) -> Node:
     """A place in the source, which clients that can will jump to."""
-    more = {"valueLocationReference": [debugger.client_file(place.file), place.line]}
+    file = place.file if place.is_mapped else debugger_files.client_file(place.file)
+    more = {"valueLocationReference": [file, place.line]}
     return Node(place.text, "", None, more=more)
 
 
@@ -298,7 +312,7 @@ def raw_node(value: Any) -> Node:
 
     def children(_: Page) -> Sequence[Child]:
         if is_module(value):
-            return [Child(name, item, f".{name}") for name, item in vars(value).items()]
+            return [Child(name, item, f".{name}") for name, item in held_by(value).items()]
         return [Child("attributes", Raw(value))]
 
     return Node("all attributes", "", children)
@@ -326,7 +340,6 @@ def _of_array(array: Any) -> list[Child]:
 
 
 def _of_container(value: Any) -> list[Child]:
-    held = vars(value) if hasattr(value, "__dict__") else {}
-    if isinstance(value, dict) or "data" in held:
+    if is_mapping(value):
         return [Child(name, item, f"[{name!r}]") for name, item in items_of(value)]
-    return [Child(name, item, f".{name}") for name, item in held.items()]
+    return [Child(name, item, f".{name}") for name, item in attributes_of(value)]

@@ -75,7 +75,10 @@ def run(tensor: Any, work: Callable[[], Any]) -> Any:
 def fetch(tensor: Any, work: Callable[[], Any]) -> Any:
     """The tensor that `work` makes of `tensor`, in the host's memory; or why not."""
     if tensor.device.type == "cpu":
-        return work()
+        try:
+            return work()
+        except RuntimeError as error:  # a dtype that an operation doesn't know, no memory left
+            return Unavailable(str(error).partition("\n")[0])
     torch = sys.modules["torch"]
     device = tensor.device
     try:

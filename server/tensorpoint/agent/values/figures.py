@@ -18,15 +18,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..tensors import unseen, values_of
+from ..tensors import parts_of, unravel, unseen, values_of, within
 from . import devices
 from .devices import Unavailable
-from .plain import is_lazy, plain
+from .plain import is_lazy, plain, shape_of
 
 #: Up to this many elements are all looked at at once, about 6 ms on a CPU.
 _WHOLE = 1 << 20
 _RUN = 16
 _RUNS = 1 << 14
+#: Of a view with holes: each is some five times as dear, since no run of it is in one cache line.
+_RUNS_IN_HOLES = 1 << 12
 #: What a distribution is sorted from: 2^18 take 30 ms on a CPU.
 _SORTED = 1 << 16
 _PART = 1 << 20
@@ -41,9 +43,9 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 class Figures:
     """Numbers of a tensor's elements. `mean`, `std`, `low` and `high` are of the finite ones.
 
-    `std` divides by the number of elements less one, as `Tensor.std`. `first` is the position of
-    the first element that isn't finite, in the order of the tensor's own indices; None if there is
-    none or if only a sample was looked at.
+    `std` divides by the number of elements less one, as `Tensor.std`. `first` is the index of the
+    first element that isn't finite; None if there is none, if only a sample was looked at, or if
+    what was looked at has other indices than the tensor (stored values, a shard).
     """
 
     elements: int
@@ -57,7 +59,7 @@ class Figures:
     nan: int
     posinf: int
     neginf: int
-    first: int | None
+    first: tuple[int, ...] | None
     #: What the numbers are of, where that is not the tensor itself.
     of: str = ""
     quantiles: tuple[float, ...] = ()
@@ -80,44 +82,33 @@ def figures_of(tensor: Any) -> Figures | Unavailable:
     numbers, of = numbers_of(tensor)
     if isinstance(numbers, Unavailable):
         return numbers
-    part = _some(numbers, _WHOLE)
-    first = part.numel() == numbers.numel()
-    found = devices.run(numbers, lambda: _reduce(real(part)))
+    found = devices.run(numbers, lambda: _reduce(real(_some(numbers, _WHOLE))))
     if isinstance(found, Unavailable):
         return found
-    return replace(_figures(found, numbers.numel(), part.numel(), in_order=first), of=of)
+    return _figures(found, numbers, tensor, of)
 
 
 @unseen
 def all_figures_of(tensor: Any) -> Figures | Unavailable:
     """The figures of all elements, as far as that takes less than a second, and their distribution.
 
-    The distribution is that of a sample where there are many.
+    The distribution is that of a sample where there are many, between the extremes of all.
     """
     numbers, of = numbers_of(tensor)
     if isinstance(numbers, Unavailable):
         return numbers
-    elements = numbers.numel()
-    sample = _some(numbers, _SORTED)
-    if numbers.device.type == "cpu":
-        found = _in_parts(numbers)
-        if found is None:
-            found = figures_of(tensor)
-            if isinstance(found, Unavailable):
-                return found
-        listed = _distribution(real(sample)).tolist()
-    else:
-        both = devices.run(numbers, lambda: _on_device(numbers, sample))
-        if isinstance(both, Unavailable):
-            return both
-        found = _figures(both[:_WIDTH], elements, elements, in_order=True)
-        listed = both[_WIDTH:]
-    quantiles = tuple(listed[: len(QUANTILES)]) if found.finite else ()
-    counts = tuple(int(count) for count in listed[len(QUANTILES) :]) if found.finite else ()
-    return replace(found, of=of, quantiles=quantiles, histogram=counts)
+    look = _in_parts if numbers.device.type == "cpu" else _at_once
+    listed = devices.run(numbers, lambda: look(numbers))
+    if isinstance(listed, Unavailable):
+        return listed
+    found = _figures(listed[:_WIDTH], numbers, tensor, of)
+    if not found.finite:
+        return found
+    quantiles, counts = listed[_WIDTH:][: len(QUANTILES)], listed[_WIDTH + len(QUANTILES) :]
+    return replace(found, quantiles=tuple(quantiles), histogram=tuple(map(int, counts)))
 
 
-def numbers_of(tensor: Any) -> tuple[Any, str]:
+def numbers_of(tensor: Any, *, may_be_empty: bool = False) -> tuple[Any, str]:
     """A plain tensor with the numbers (or why there is none), and what these are of."""
     torch = sys.modules["torch"]
     tensor = plain(tensor)
@@ -137,7 +128,7 @@ def numbers_of(tensor: Any) -> tuple[Any, str]:
             numbers, of = _others(tensor)
         elif tensor.is_complex():
             numbers, of = tensor.detach().resolve_conj(), "the magnitudes"
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         return Unavailable(str(error).partition("\n")[0]), ""
     if numbers is None:
         return Unavailable(f"{type(tensor).__name__} has no values that can be read"), ""
@@ -147,7 +138,7 @@ def numbers_of(tensor: Any) -> tuple[Any, str]:
         of = "the stored values"
     if not of and type(tensor).__name__ == "DTensor":
         of = "this rank's shard"
-    if numbers.numel() == 0:
+    if numbers.numel() == 0 and not may_be_empty:
         return Unavailable("it is empty"), of
     return numbers, of
 
@@ -155,7 +146,7 @@ def numbers_of(tensor: Any) -> tuple[Any, str]:
 def _others(tensor: Any) -> tuple[Any, str]:
     """What `values_of` leaves out since it can't be non-finite: integers, booleans, quantised."""
     torch = sys.modules["torch"]
-    found = getattr(tensor, "_local_tensor", tensor)
+    found = within(tensor)
     if type(found).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None, ""
     found = found.detach()
@@ -171,20 +162,19 @@ def _others(tensor: Any) -> tuple[Any, str]:
 
 
 def _some(numbers: Any, most: int) -> Any:
-    """All elements in memory's or in their own order, or some of them; shares memory if it can."""
+    """All elements in their own order, or some of them; shares memory where it can."""
     elements = numbers.numel()
-    if elements <= most and (numbers.is_contiguous() or elements <= _WHOLE):
+    if elements <= most:
         return numbers.reshape(-1)
     flat = _flat(numbers)
-    if flat is None:  # a view with holes
-        step = max(1, numbers.shape[0] * _RUN * _RUNS // elements) if numbers.dim() else 1
-        flat = numbers[:: max(1, numbers.shape[0] // step)].reshape(-1)
-    if flat.numel() <= most:
-        return flat
-    runs = min(_RUNS, most // _RUN)
-    stride = max(_RUN, (flat.numel() - _RUN) // runs | 1)
-    runs = (flat.numel() - _RUN) // stride + 1
-    return flat.as_strided((runs, _RUN), (stride, 1), flat.storage_offset()).reshape(-1)
+    runs = min(_RUNS if flat is not None else _RUNS_IN_HOLES, most // _RUN)
+    stride = max(_RUN, (elements - _RUN) // runs | 1)
+    if flat is not None:
+        return flat.unfold(0, _RUN, stride).reshape(-1)
+    torch = sys.modules["torch"]
+    starts = torch.arange(0, elements - _RUN + 1, stride, device=numbers.device)
+    places = starts[:, None] + torch.arange(_RUN, device=numbers.device)
+    return numbers.take(places.reshape(-1))
 
 
 def _flat(numbers: Any) -> Any:
@@ -208,8 +198,9 @@ def real(part: Any) -> Any:
     return part.double() if part.dtype in (torch.int32, torch.int64) else part.float()
 
 
-#: finite, mean, sum of squared differences, low, high, zeros, nan, +inf, -inf, first bad one.
-_WIDTH = 10
+#: looked at, finite, mean, sum of squared differences, low, high, zeros, nan, +inf, -inf, and the
+#: place of the first bad one.
+_WIDTH = 11
 
 
 def _reduce(part: Any) -> Any:
@@ -220,7 +211,7 @@ def _reduce(part: Any) -> Any:
         low, high = torch.aminmax(part)
         if math.isfinite(mean.item()) and math.isfinite((high - low).item()):
             count, zeros = part.numel(), part.numel() - int(torch.count_nonzero(part))
-            numbers = [count, mean.item(), deviation.item() * count, low.item(), high.item()]
+            numbers = [count, count, mean.item(), deviation.item() * count, low.item(), high.item()]
             return torch.tensor([*numbers, zeros, 0, 0, 0, -1], dtype=torch.float64, device="cpu")
     good = torch.isfinite(part)
     count = good.sum()
@@ -229,10 +220,12 @@ def _reduce(part: Any) -> Any:
     low = torch.where(good, part, math.inf).amin()
     high = torch.where(good, part, -math.inf).amax()
     first = torch.where(count == part.numel(), -1, (~good).to(torch.uint8).argmax())
+    looked_at = torch.full_like(count, part.numel())
     return torch.stack(
         [
             item.to(torch.float64)
             for item in (
+                looked_at,
                 count,
                 mean,
                 spread,
@@ -248,17 +241,16 @@ def _reduce(part: Any) -> Any:
     )
 
 
-def _distribution(sample: Any) -> Any:
-    """Quantiles and a histogram between the smallest and the largest finite element."""
+def _distribution(sample: Any, low: Any, high: Any) -> Any:
+    """Quantiles of the finite elements, and a histogram of them between two numbers."""
     torch = sys.modules["torch"]
     good = torch.isfinite(sample)
     count = good.sum()
     ordered = torch.where(good, sample, math.inf).sort().values
     last = (count - 1).clamp(min=0)
     # Neither a list made a tensor nor a tensor of no dimension as an index: both wait for a device.
-    places = torch.stack([(last * share).round().long() for share in (*QUANTILES, 0.0, 1.0)])
-    taken = ordered.index_select(0, places).double()
-    quantiles, low, high = taken[:-2], taken[-2], taken[-1]
+    places = torch.stack([(last * share).round().long() for share in QUANTILES])
+    quantiles = ordered.index_select(0, places).double()
     steps = torch.arange(1, BINS, dtype=torch.float64, device=sample.device) / BINS
     edges = (low + (high - low) * steps).to(sample.dtype)
     inner = torch.searchsorted(ordered, edges)
@@ -267,63 +259,60 @@ def _distribution(sample: Any) -> Any:
     return torch.cat([quantiles, counts.double()])
 
 
-def _in_parts(numbers: Any) -> Figures | None:
-    """All elements, part by part; None if that takes too long."""
-    end = time.monotonic() + _SECONDS
-    flat = _flat(numbers) if not numbers.is_contiguous() else numbers.reshape(-1)
-    in_order = numbers.is_contiguous()
-    if flat is None:
-        if numbers.numel() > _WHOLE:
-            return None
-        flat, in_order = numbers.reshape(-1), True
-    total: list[float] | None = None
-    done = 0
-    for part in flat.split(_PART):
-        found = _reduce(real(part)).tolist()
-        total = found if total is None else _merge(total, found, done)
-        done += part.numel()
-        if time.monotonic() > end and done < flat.numel():
-            return None
-    assert total is not None
-    return _figures(total, numbers.numel(), done, in_order=in_order)
+def _with_distribution(found: Any, numbers: Any) -> Any:
+    sample = real(_some(numbers, _SORTED))
+    return sys.modules["torch"].cat([found, _distribution(sample, found[4], found[5])])
 
 
-def _on_device(numbers: Any, sample: Any) -> Any:
-    """Both, for one copy to the host. The parts are merged on the device."""
+def _at_once(numbers: Any) -> Any:
+    """All elements, and the distribution of a sample, without a branch on any number."""
+    return _with_distribution(_reduce(real(numbers)), numbers)
+
+
+def _in_parts(numbers: Any) -> Any:
+    """The same part by part; of a sample where that takes too long."""
     torch = sys.modules["torch"]
-    flat = _flat(numbers)
-    whole = numbers.reshape(-1) if flat is None or numbers.is_contiguous() else flat
-    return torch.cat([_reduce(real(whole)), _distribution(real(sample))])
+    end = time.monotonic() + _SECONDS
+    total: list[float] | None = None
+    for part in parts_of(numbers, _PART):
+        if total is not None and time.monotonic() > end:
+            return _with_distribution(_reduce(real(_some(numbers, _WHOLE))), numbers)
+        found = _reduce(real(part)).tolist()
+        total = found if total is None else _merge(total, found)
+    return _with_distribution(torch.tensor(total, dtype=torch.float64, device="cpu"), numbers)
 
 
-def _merge(one: list[float], other: list[float], offset: int) -> list[float]:
+def _merge(one: list[float], other: list[float]) -> list[float]:
     """Chan's formula for means and sums of squared differences of two parts."""
-    count = one[0] + other[0]
-    mean, spread = one[1], one[2] + other[2]
+    count = one[1] + other[1]
+    mean, spread = one[2], one[3] + other[3]
     if count:
-        apart = other[1] - one[1]
-        mean += apart * other[0] / count
-        spread += apart * apart * one[0] * other[0] / count
-    first = one[9] if one[9] >= 0 else other[9] + offset if other[9] >= 0 else -1
-    sums = [a + b for a, b in zip(one[5:9], other[5:9], strict=True)]
-    return [count, mean, spread, min(one[3], other[3]), max(one[4], other[4]), *sums, first]
+        apart = other[2] - one[2]
+        mean += apart * other[1] / count
+        spread += apart * apart * one[1] * other[1] / count
+    first = one[10] if one[10] >= 0 else other[10] + one[0] if other[10] >= 0 else -1
+    sums = [a + b for a, b in zip(one[6:10], other[6:10], strict=True)]
+    low, high = min(one[4], other[4]), max(one[5], other[5])
+    return [one[0] + other[0], count, mean, spread, low, high, *sums, first]
 
 
-def _figures(found: list[float], elements: int, looked_at: int, *, in_order: bool) -> Figures:
-    if hasattr(found, "tolist"):
-        found = found.tolist()  # type: ignore[attr-defined]
-    count = int(found[0])
+def _figures(found: list[float], numbers: Any, tensor: Any, of: str) -> Figures:
+    looked_at, count, mean, spread, low, high, *counts, first = found
+    elements, shape = numbers.numel(), tuple(numbers.shape)
+    placed = first >= 0 and looked_at == elements and shape == shape_of(tensor)
+    zeros, nan, posinf, neginf = map(int, counts)
     return Figures(
         elements=elements,
-        looked_at=looked_at,
-        finite=count,
-        mean=found[1] if count else math.nan,
-        std=math.sqrt(found[2] / (count - 1)) if count > 1 else math.nan,
-        low=found[3] if count else math.nan,
-        high=found[4] if count else math.nan,
-        zeros=int(found[5]),
-        nan=int(found[6]),
-        posinf=int(found[7]),
-        neginf=int(found[8]),
-        first=int(found[9]) if found[9] >= 0 and in_order and looked_at == elements else None,
+        looked_at=int(looked_at),
+        finite=int(count),
+        mean=mean if count else math.nan,
+        std=math.sqrt(spread / (count - 1)) if count > 1 else math.nan,
+        low=low if count else math.nan,
+        high=high if count else math.nan,
+        zeros=zeros,
+        nan=nan,
+        posinf=posinf,
+        neginf=neginf,
+        first=unravel(int(first), shape) if placed else None,
+        of=of,
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .. import debugger
+from .. import debugger_files
 from .known import Known
 from .nodes import Child, Node, Page
 
@@ -42,7 +42,7 @@ def node_of(function: Any, known: Known) -> Node:
     more = (
         {}
         if place is None
-        else {"valueLocationReference": [debugger.client_file(place[0]), place[1]]}
+        else {"valueLocationReference": [debugger_files.client_file(place[0]), place[1]]}
     )
     return Node(" ".join(words), "", children if has_more else None, more=more)
 
@@ -50,6 +50,11 @@ def node_of(function: Any, known: Known) -> Node:
 def _name_of(function: Any) -> str:
     name = function.name() if callable(getattr(function, "name", None)) else type(function).__name__
     return str(name).rpartition("::")[2]
+
+
+def operation_of(function: Any) -> str:
+    """What a node is the backward of: "Addmm" of AddmmBackward0."""
+    return re.sub(r"Backward\d*\Z", "", _name_of(function))
 
 
 def parameter_of(function: Any) -> Any:

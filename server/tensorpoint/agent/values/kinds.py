@@ -7,9 +7,12 @@ table at the end says which values are told in this way; all others are left to 
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import islice
+from types import MemberDescriptorType
 from typing import Any
 
 from ..tensors import unseen
@@ -18,6 +21,7 @@ from .plain import (
     call,
     device_of,
     elements_of,
+    held_by,
     is_lazy,
     is_module,
     is_parameter,
@@ -27,6 +31,7 @@ from .plain import (
     short_dtype,
     size_in_words,
 )
+from .walks import modules_in, tensors_of
 
 #: Values of a container that are named in its line.
 _NAMED = 6
@@ -153,7 +158,7 @@ def module_line(module: Any) -> str:
         counts += [f"{lazy} uninitialised"] if lazy else []
         words.append(f"{' and '.join(counts)} parameters")
         words += [_one_of(dtypes), _one_of(devices)]
-    words.append("train" if vars(module).get("training") else "eval")
+    words.append("train" if held_by(module).get("training") else "eval")
     return " ".join(words)
 
 
@@ -180,7 +185,7 @@ def settings_of(module: Any) -> str:
     """`3, 8` of Linear(3, 8): the plain numbers that a layer of torch's was made with."""
     if not type(module).__module__.startswith("torch."):
         return ""
-    held = vars(module)
+    held = held_by(module)
     found = [(name, held[name]) for name in _SETTINGS if name in held]
     return ", ".join(
         f"{value}" if name in _SETTINGS[:4] else f"{name}={value}"
@@ -195,20 +200,14 @@ def size_of(module: Any) -> tuple[int, int, list[str], list[str], bool]:
 
     The last says whether the model is larger than what was walked over.
     """
-    count = lazy = walked = 0
+    count = lazy = 0
     dtypes: dict[Any, None] = {}
     devices: dict[Any, None] = {}
     seen: set[int] = set()
-    waiting = [module]
-    while waiting and walked < _MODULES:
-        current = waiting.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        walked += 1
-        held = vars(current)
-        for parameter in (held.get("_parameters") or {}).values():
-            if parameter is None or id(parameter) in seen:
+    walk = modules_in(module)
+    for _, current in islice(walk, _MODULES):
+        for _, parameter in tensors_of(current, "_parameters"):
+            if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
             if is_lazy(parameter):
@@ -217,8 +216,8 @@ def size_of(module: Any) -> tuple[int, int, list[str], list[str], bool]:
                 count += elements_of(parameter)
             dtypes[read(parameter, "dtype")] = None
             devices[device_of(parameter)] = None
-        waiting.extend((held.get("_modules") or {}).values())
-    return count, lazy, [short_dtype(item) for item in dtypes], [*map(str, devices)], bool(waiting)
+    more = next(walk, None) is not None
+    return count, lazy, [short_dtype(item) for item in dtypes], [*map(str, devices)], more
 
 
 def _one_of(names: list[str]) -> str:
@@ -239,14 +238,14 @@ def _array_line(array: Any) -> str:
 
 
 def _storage_line(storage: Any) -> str:
-    untyped = vars(storage).get("_untyped_storage", storage) if _has_dict(storage) else storage
+    untyped = held_by(storage).get("_untyped_storage", storage)
     base = sys.modules["torch"]._C.StorageBase
     size, device = base.nbytes(untyped), base.device.__get__(untyped)
     return f"{type(storage).__name__} {size:,} bytes {device}"
 
 
 def _image_line(image: Any) -> str:
-    held = vars(image)
+    held = held_by(image)
     width, height = held.get("_size") or (0, 0)
     return f"{type(image).__name__} {held.get('_mode') or held.get('mode')} {width}×{height}"
 
@@ -263,7 +262,7 @@ def _mapping_line(value: Any) -> str:
 
 
 def _cache_line(cache: Any) -> str:
-    layers = vars(cache).get("layers")
+    layers = held_by(cache).get("layers")
     tensors = [tensor for layer in layers or () for tensor in _tensors_in(layer)]
     count = len(layers) if isinstance(layers, list) else 0
     size = sum(elements_of(item) * read(item, "dtype").itemsize for item in tensors)
@@ -273,14 +272,11 @@ def _cache_line(cache: Any) -> str:
 
 
 def _tensors_in(layer: Any) -> list[Any]:
-    held = vars(layer) if _has_dict(layer) else {}
-    return [value for value in held.values() if is_tensor(value)]
+    return [value for value in held_by(layer).values() if is_tensor(value)]
 
 
 def _dataclass_line(value: Any) -> str:
-    held = vars(value) if _has_dict(value) else {}
-    fields = [name for name in type(value).__dataclass_fields__ if name in held]
-    return _named_line(value, [(name, held[name]) for name in fields])
+    return _named_line(value, attributes_of(value))
 
 
 def _named_line(value: Any, items: list[tuple[str, Any]]) -> str:
@@ -291,39 +287,65 @@ def _named_line(value: Any, items: list[tuple[str, Any]]) -> str:
 
 def items_of(value: Any) -> list[tuple[str, Any]]:
     """The items of a BatchEncoding or a ModelOutput, past what their classes do on the way."""
-    held = vars(value) if _has_dict(value) else {}
-    source = value if isinstance(value, dict) else held.get("data", {})
-    if isinstance(source, OrderedDict):
+    source = value if issubclass(type(value), dict) else held_by(value).get("data", {})
+    if issubclass(type(source), OrderedDict):
         return [(str(key), item) for key, item in OrderedDict.items(source)]
     return [(str(key), item) for key, item in dict.items(source)]
 
 
+def attributes_of(value: Any) -> list[tuple[str, Any]]:
+    """The attributes in an object itself: of a dataclass its fields first, also those in slots."""
+    held = held_by(value)
+    fields = getattr(type(value), "__dataclass_fields__", {})
+    found = {
+        name: item
+        for name in fields
+        for item in ([held[name]] if name in held else _in_slot(value, name))
+    }
+    return [*found.items(), *((name, item) for name, item in held.items() if name not in found)]
+
+
+def _in_slot(value: Any, name: str) -> list[Any]:
+    """What is in a slot of this name, if there is one and something is in it."""
+    for base in type(value).__mro__:
+        slot = vars(base).get(name)
+        if isinstance(slot, MemberDescriptorType):
+            try:
+                return [slot.__get__(value)]
+            except AttributeError:
+                return []
+    return []
+
+
 def _inner(value: Any) -> str:
-    """A value within another one's line."""
-    line = line_of(value)
+    """A value within another one's line; of what may hold that one in turn, the type."""
+    line = kind_of(value)
+    if line in (_mapping_line, _dataclass_line):
+        return type(value).__name__
     if line is not None:
-        return line
-    if value is None or isinstance(value, (bool, int, float)):
+        return line(value)
+    kind = type(value)
+    if value is None or kind in (bool, int, float):
         return plain.number(value)
-    if isinstance(value, str):
+    if kind is str:
         return repr(value if len(value) < 20 else f"{value[:17]}...")
-    if isinstance(value, (list, tuple, dict, set)):
-        return f"{type(value).__name__} of {len(value)}"
-    return type(value).__name__
-
-
-def _has_dict(value: Any) -> bool:
-    return "__dict__" in dir(type(value))
+    if kind in (list, tuple, dict, set):
+        return f"{kind.__name__} of {len(value)}"
+    return kind.__name__
 
 
 def _has_generated_repr(kind: type) -> bool:
     """Whether it is a dataclass whose `__repr__` would print all numbers of the tensors in it."""
     if "__dataclass_fields__" not in vars(kind):
         return False
-    wrapped = getattr(kind.__repr__, "__wrapped__", None)
-    code = getattr(kind.__repr__, "__code__", None)
-    ours = code is not None and code.co_filename == dataclasses.__file__
-    return wrapped is not None and ours
+    # What guards it against recursion is dataclasses' own up to Python 3.12, reprlib's since.
+    guard = kind.__repr__
+    code = getattr(guard, "__code__", None)
+    if code is None or code.co_filename not in (dataclasses.__file__, reprlib.__file__):
+        return False
+    cells = dict(zip(code.co_freevars, guard.__closure__ or (), strict=True))
+    inner = cells["user_function"].cell_contents if "user_function" in cells else None
+    return getattr(getattr(inner, "__code__", None), "co_filename", None) == "<string>"
 
 
 #: (top package, class): the classes are known by name, since nothing is imported for this.
@@ -350,8 +372,6 @@ def is_array(value: Any) -> bool:
     return kind_of(value) is _array_line
 
 
-def modules_below(module: Any) -> Iterator[tuple[str, Any]]:
-    """The modules directly in `module`, by name."""
-    for name, child in (vars(module).get("_modules") or {}).items():
-        if child is not None:
-            yield name, child
+def is_mapping(value: Any) -> bool:
+    """Whether what is in it has keys, not attributes."""
+    return kind_of(value) is _mapping_line

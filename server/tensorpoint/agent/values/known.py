@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...wire.facts import Layer, Parameter
+from ..ops.operation import Line
 from .owners import Owners
 
 
@@ -21,5 +22,5 @@ class Known:
     owners: Owners = field(default_factory=lambda: Owners(list))
     layer: Callable[[Any], Layer | None] = _nothing
     parameter: Callable[[Any], Parameter | None] = _nothing
-    #: The operation that made a tensor, where each is recorded: its name, file and line.
-    made_by: Callable[[Any], tuple[str, str, int] | None] = _nothing
+    #: The operation that made a tensor, and its line; where operations are recorded.
+    made_by: Callable[[Any], tuple[str, Line] | None] = _nothing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ..tensors import (
@@ -19,11 +19,21 @@ from ..tensors import (
     tensors_in,
     unseen,
     values_of,
-    zero_fraction_of,
 )
-from . import devices
+from . import devices, figures
+from .devices import Unavailable
 from .known import Known
-from .plain import is_module, is_tensor, plain, read
+from .plain import (
+    call,
+    elements_of,
+    gradient_of,
+    is_module,
+    is_tensor,
+    keeps_gradient,
+    plain,
+    read,
+)
+from .walks import parameters_in
 
 
 class Measures:
@@ -58,12 +68,12 @@ class Measures:
 
 def nonfinite(value: Any) -> bool:
     """Whether a tensor in `value` has a NaN or an infinity."""
-    return any(has_nonfinite(tensor) for tensor in _tensors(value, "nonfinite"))
+    return any(has_nonfinite(numbers) for numbers in _numbers(value, "nonfinite"))
 
 
 def absmax(value: Any) -> float:
-    """The largest magnitude; NaN if there is one."""
-    found = [absmax_of(tensor) for tensor in _tensors(value, "absmax")]
+    """The largest magnitude; NaN if there is one, 0 where there is no element."""
+    found = [absmax_of(numbers) for numbers in _floating(value, "absmax")]
     numbers = [number for number in found if number is not None]
     if any(number != number for number in numbers):
         return math.nan
@@ -71,34 +81,36 @@ def absmax(value: Any) -> float:
 
 
 def zero_fraction(value: Any) -> float:
-    """The share of elements that are exactly 0."""
+    """The share of elements that are exactly 0; also of those that a sparse tensor doesn't keep."""
     zeros = total = 0.0
     for tensor in _tensors(value, "zero_fraction"):
-        share = zero_fraction_of(tensor)
-        if share is not None:
-            zeros += share * tensor.numel()
-            total += tensor.numel()
+        numbers = _numbers_of(tensor, "zero_fraction")
+        count = max(elements_of(tensor), elements_of(numbers))
+        zeros += count - _count_nonzero(numbers)
+        total += count
     return zeros / total if total else 0.0
+
+
+@unseen
+def _count_nonzero(numbers: Any) -> int:
+    return int(sys.modules["torch"].count_nonzero(numbers).item())
 
 
 def norm(value: Any) -> float:
     """The 2-norm of all tensors in `value`."""
-    return _joined(norms_of(list(_tensors(value, "norm"))))
+    return _joined(norms_of(_floating(value, "norm")))
 
 
 def grad_norm(value: Any) -> float:
     """The 2-norm of the gradients: of a parameter, of all of a module, of all in a container."""
-    tensors = list(_tensors(value, "grad_norm"))
-    gradients = [gradient for tensor in tensors if (gradient := _gradient(tensor)) is not None]
-    return _joined(norms_of(gradients))
+    gradients = (gradient_of(tensor) for tensor in _trained(value, "grad_norm"))
+    found = [gradient for gradient in gradients if gradient is not None]
+    return _joined(norms_of([_numbers_of(gradient, "grad_norm") for gradient in found]))
 
 
 def no_grad(value: Any) -> bool:
     """Whether a parameter that requires a gradient has none."""
-    return any(
-        read(tensor, "requires_grad") and _gradient(tensor) is None
-        for tensor in _tensors(value, "no_grad")
-    )
+    return any(gradient_of(tensor) is None for tensor in _trained(value, "no_grad"))
 
 
 @unseen
@@ -131,25 +143,50 @@ def _joined(norms: list[float | None]) -> float:
     return math.sqrt(math.fsum(item * item for item in norms if item is not None))
 
 
-def _gradient(tensor: Any) -> Any:
-    return read(tensor, "grad") if read(tensor, "is_leaf") or read(tensor, "retains_grad") else None
-
-
-def _tensors(value: Any, name: str) -> Iterator[Any]:
-    if is_module(value):
-        parameters = sys.modules["torch.nn"].Module.parameters(value)
-        found = list(parameters)
-    else:
-        found = [tensor for _, tensor in tensors_in(value, "")]
+def _tensors(value: Any, name: str) -> list[Any]:
+    found = (
+        [*parameters_in(value)]
+        if is_module(value)
+        else [tensor for _, tensor in tensors_in(value, "")]
+    )
     if not found:
         raise TypeError(f"{name}: there is no tensor in this {type(value).__name__}")
-    for tensor in map(plain, found) if name not in _OF_GRADIENTS else found:
-        _readable(tensor, name)
-        yield tensor
+    return found
 
 
-#: These look at a tensor's `grad`, which a plain view of it hasn't.
-_OF_GRADIENTS = ("grad_norm", "no_grad")
+def _trained(value: Any, name: str) -> list[Any]:
+    """The tensors that a backward pass leaves a gradient in. Raises TypeError if none is."""
+    found = [tensor for tensor in _tensors(value, name) if read(tensor, "requires_grad")]
+    if not found:
+        raise TypeError(f"{name}: nothing in this {type(value).__name__} requires a gradient")
+    kept = [tensor for tensor in found if keeps_gradient(tensor)]
+    if not kept:
+        raise TypeError(f"{name}: it is no leaf; torch keeps its gradient after retain_grad() only")
+    return kept
+
+
+def _numbers(value: Any, name: str) -> list[Any]:
+    return [_numbers_of(tensor, name) for tensor in _tensors(value, name)]
+
+
+def _floating(value: Any, name: str) -> list[Any]:
+    """The numbers, also those of integers, in a type that has a norm."""
+    return [
+        numbers if numbers.is_floating_point() else figures.real(numbers)
+        for numbers in _numbers(value, name)
+    ]
+
+
+@unseen
+def _numbers_of(tensor: Any, name: str) -> Any:
+    """A tensor's numbers as a plain real one. Raises TypeError where there are none to read."""
+    torch = sys.modules["torch"]
+    if read(tensor, "layout") is torch.sparse_coo and not call(tensor, "is_coalesced"):
+        tensor = call(plain(tensor), "coalesce")  # it may keep several summands of one element
+    numbers, _ = figures.numbers_of(tensor, may_be_empty=True)
+    if isinstance(numbers, Unavailable):
+        raise TypeError(f"{name}: {numbers.reason}")
+    return torch.view_as_real(numbers) if numbers.is_complex() else numbers
 
 
 def _readable(tensor: Any, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..modules import clean_path, running_calls
 from .plain import is_module
+from .walks import TABLES, modules_below, modules_in, tensors_of
 
 #: Modules that are indexed; a view of a larger model names what it can.
 _MOST = 50_000
@@ -30,6 +31,14 @@ class Owners:
         """Keep no frame and no module alive."""
         self._frame = self._held = None
         self._paths = {}
+
+    def answered(self) -> None:
+        """A client's question is answered; what was indexed while the program runs is dropped.
+
+        Of a frame that is looked from, the index goes when the program goes on.
+        """
+        if self._frame is None:
+            self.clear()
 
     def look_from(self, frame: FrameType | None) -> None:
         """What is asked for next stands in this frame."""
@@ -69,7 +78,7 @@ class Owners:
             return []
         chain, current = [root], root
         for part in path.split(".") if path else ():
-            current = (vars(current).get("_modules") or {}).get(part)
+            current = dict(modules_below(current)).get(part)
             if not is_module(current):
                 return chain  # a wrapper is on the way, which paths leave out
             chain.append(current)
@@ -83,14 +92,12 @@ class Owners:
         for root in self._candidates():
             if id(root) in self._paths:
                 continue
-            for name, module in _named(root):
+            for name, module in modules_in(root):
                 if len(self._paths) >= _MOST:
                     break
                 self._paths.setdefault(id(module), (root, clean_path(root, name)))
-                tables = vars(module)
-                for table in ("_parameters", "_buffers"):
-                    for key, value in (tables.get(table) or {}).items():
-                        held.setdefault(id(value), (module, key))
+                for key, value in tensors_of(module, *TABLES):
+                    held.setdefault(id(value), (module, key))
         self._held = held
         return held
 
@@ -104,22 +111,6 @@ class Owners:
         values = [*frame.f_globals.values(), *frame.f_locals.values()]
         modules = [value for value in values if is_module(value)]
         # The largest first: a layer may stand beside the model that it is in.
-        inner = {id(module) for root in modules for name, module in _named(root) if name}
+        inner = {id(module) for root in modules for name, module in modules_in(root) if name}
         yield from (module for module in modules if id(module) not in inner)
         yield from modules
-
-
-def _named(root: Any) -> Iterator[tuple[str, Any]]:
-    """The modules of a root with torch's names for them, past what a class does on the way."""
-    waiting, seen = [("", root)], set[int]()
-    while waiting:
-        name, module = waiting.pop(0)
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        yield name, module
-        waiting += [
-            (f"{name}.{key}" if name else key, child)
-            for key, child in (vars(module).get("_modules") or {}).items()
-            if is_module(child)
-        ]

@@ -146,7 +146,7 @@ def _page_of(tensor: Any, index: list[int], start: int, stop: int) -> list[Any] 
         if part.is_conj():
             part = part.resolve_conj()
         return devices.run(part, lambda: part)
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         return Unavailable(str(error).partition("\n")[0])
 
 

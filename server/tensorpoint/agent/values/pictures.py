@@ -41,14 +41,17 @@ def slice_of(tensor: Any, dims: Sequence[int] | None, index: Sequence[int]) -> d
         numbers, shape = numbers.reshape(1), (1,)
     chosen = _dims(shape, dims)
     plane, places = _plane(numbers, chosen, index)
-    cells = devices.fetch(plane, lambda: _cells(plane))
+    thin = _thinned(plane, (0, 1))
+    cells = devices.fetch(plane, lambda: _cells(thin))
     if isinstance(cells, Unavailable):
         raise NotPossible(cells.reason)
+    kept = [-(-size // fewer) for size, fewer in zip(plane.shape, thin.shape, strict=True)]
     return {
         "dims": list(chosen),
         "index": places,
         "size": [int(size) for size in plane.shape],
         "cells": [int(size) for size in cells.shape],
+        "step": [_step(size) * of for size, of in zip(thin.shape, kept, strict=True)],
         "values": _encoded(cells.contiguous()),
     }
 
@@ -84,34 +87,38 @@ def _plane(numbers: Any, dims: tuple[int, ...], index: Sequence[int]) -> tuple[A
     return numbers, places
 
 
+def _thinned(numbers: Any, dims: Sequence[int]) -> Any:
+    """Every so many of these dimensions, so that few enough elements are looked at; a view."""
+    while numbers.numel() > _LOOKED_AT:
+        longest = max(dims, key=lambda dim: numbers.shape[dim])
+        numbers = numbers[(slice(None),) * longest + (slice(None, None, 2),)]
+    return numbers
+
+
+def _step(size: int) -> int:
+    """How many rows are one cell."""
+    return -(-size // _CELLS)
+
+
 def _cells(plane: Any) -> Any:
     """The plane in at most `_CELLS` rows and columns, as float32."""
-    torch = sys.modules["torch"]
-    while plane.numel() > _LOOKED_AT:
-        plane = plane[::2, ::2] if min(plane.shape) > 1 else plane[..., ::2]
     plane = figures.real(plane).float()
     for dim in (0, 1):
-        step = -(-plane.shape[dim] // _CELLS)
+        step = _step(plane.shape[dim])
         if step > 1:
-            plane = _joined(torch, plane, dim, step)
+            plane = _joined(plane, dim, step)
     return plane
 
 
-def _joined(torch: Any, plane: Any, dim: int, step: int) -> Any:
+def _joined(plane: Any, dim: int, step: int) -> Any:
     """Each `step` rows as one: their mean, or what of them is not finite."""
     size = plane.shape[dim]
-    rest = -size % step
-    if rest:
-        last = plane.narrow(dim, size - 1, 1)
-        plane = torch.cat([plane, last.expand(*_sized(plane, dim, rest))], dim)
-    parts = plane.unflatten(dim, (plane.shape[dim] // step, step))
-    return parts.mean(dim + 1)
-
-
-def _sized(plane: Any, dim: int, size: int) -> list[int]:
-    sizes = list(plane.shape)
-    sizes[dim] = size
-    return sizes
+    whole = size // step
+    parts = plane.narrow(dim, 0, whole * step).unflatten(dim, (whole, step)).mean(dim + 1)
+    if whole * step == size:
+        return parts
+    rest = plane.narrow(dim, whole * step, size % step).mean(dim, keepdim=True)
+    return sys.modules["torch"].cat([parts, rest], dim)
 
 
 @unseen
@@ -176,8 +183,8 @@ def rows_of(tensor: Any, dim: int) -> dict[str, Any]:
     if not -len(shape) <= dim < len(shape):
         raise NotPossible(f"dim: {dim} is none of the {len(shape)} dimensions")
     dim %= len(shape)
-    rows = numbers.transpose(0, dim)
-    kept = rows[:_ROWS]
+    rows = numbers.transpose(0, dim)[:_ROWS]
+    kept = _thinned(rows, range(1, rows.dim()) or (0,))
     found = devices.run(numbers, lambda: _row_figures(kept.reshape(kept.shape[0], -1)))
     if isinstance(found, Unavailable):
         raise NotPossible(found.reason)
@@ -194,8 +201,6 @@ def rows_of(tensor: Any, dim: int) -> dict[str, Any]:
 
 def _row_figures(rows: Any) -> Any:
     torch = sys.modules["torch"]
-    if rows.numel() > _LOOKED_AT:
-        rows = rows[:, :: -(-rows.numel() // _LOOKED_AT) | 1]
     rows = figures.real(rows).double() if rows.numel() < 1 << 20 else figures.real(rows)
     good = torch.isfinite(rows)
     count = good.sum(1).clamp(min=1)

@@ -43,7 +43,7 @@ def is_parameter(value: object) -> bool:
     """Whether it is a parameter or another leaf that is trained as one."""
     parameter = getattr(sys.modules.get("torch.nn"), "Parameter", None)
     return parameter is not None and (
-        issubclass(type(value), parameter) or vars(value).get("_is_param") is True
+        issubclass(type(value), parameter) or held_by(value).get("_is_param") is True
     )
 
 
@@ -53,12 +53,30 @@ def is_lazy(tensor: Any) -> bool:
     return mixin is not None and issubclass(type(tensor), mixin)
 
 
+def held_by(value: object) -> dict[str, Any]:
+    """What is in an object's own dictionary; `vars` asks a class for it, which may be anything."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+
+
 @unseen
 def read(tensor: Any, name: str) -> Any:
     """An attribute of torch's own, whatever the program's subclass makes of it."""
     if type(tensor).__module__.partition(".")[0] == "torch":
         return getattr(tensor, name)
     return getattr(sys.modules["torch"]._C.TensorBase, name).__get__(tensor)
+
+
+def gradient_of(tensor: Any) -> Any:
+    """What is in its `grad`; None also where torch would warn of asking."""
+    return read(tensor, "grad") if keeps_gradient(tensor) else None
+
+
+def keeps_gradient(tensor: Any) -> bool:
+    """Whether a backward pass would leave a gradient in it, or one may be in it already."""
+    return bool(read(tensor, "is_leaf") or read(tensor, "retains_grad"))
 
 
 @unseen
@@ -88,7 +106,7 @@ def shape_of(tensor: Any) -> tuple[Any, ...] | None:
         return None
     try:
         return tuple(read(tensor, "shape"))
-    except (RuntimeError, NotImplementedError):  # a nested one of the older layout
+    except RuntimeError:  # a nested one of the older layout
         return None
 
 
@@ -97,7 +115,7 @@ def elements_of(tensor: Any) -> int:
     """How many elements; 0 where that is not known."""
     try:
         return int(call(tensor, "numel"))
-    except Exception:
+    except RuntimeError:  # a symbol without a value
         return 0
 
 
@@ -113,17 +131,17 @@ def short_dtype(dtype: Any) -> str:
 @unseen
 def device_of(tensor: Any) -> Any:
     """Where its numbers are; of a fake tensor, where they would be."""
-    fake = vars(tensor).get("fake_device") if hasattr(tensor, "__dict__") else None
+    fake = held_by(tensor).get("fake_device")
     return fake if fake is not None else read(tensor, "device")
 
 
 @unseen
 def is_on_cpu(tensor: Any) -> bool:
     """Whether its numbers can be read without a kernel of a device."""
-    return bool(read(tensor, "device").type == "cpu") and not _is_hollow(tensor)
+    return bool(read(tensor, "device").type == "cpu") and not is_hollow(tensor)
 
 
-def _is_hollow(tensor: Any) -> bool:
+def is_hollow(tensor: Any) -> bool:
     """Whether there is nothing behind it: fake, functional, of a transform."""
     torch = sys.modules["torch"]
     handled = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

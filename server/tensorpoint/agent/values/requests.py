@@ -12,11 +12,12 @@ from types import FrameType
 from typing import Any
 
 from .. import debugger_values
+from ..attention_maps import AttentionMaps
 from ..data import lookup
 from ..data.lookup import NotWatchable
 from ..data.targets import Target, Targets
 from ..facts import Recorder
-from . import figures, memory, pictures
+from . import attention, figures, memory, pictures
 from .devices import Unavailable
 from .kinds import is_array
 from .pages import as_tensor
@@ -35,8 +36,11 @@ class Refused(ValueError):
 class Requests:
     """Answers requests about values, each a JSON object with a `kind`."""
 
-    def __init__(self, view: View, recorder: Recorder, targets: Targets) -> None:
+    def __init__(
+        self, view: View, recorder: Recorder, targets: Targets, maps: AttentionMaps
+    ) -> None:
         self._view, self._recorder, self._targets = view, recorder, targets
+        self._maps = maps
         self._kinds: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "tensor": self._tensor,
             "inline": self._inline,
@@ -50,18 +54,27 @@ class Requests:
             return self._kinds[request["kind"]](request)
         except (LookupError, NotPossible, NotWatchable) as error:
             raise Refused(str(error)) from None
+        finally:
+            self._view.known.owners.answered()
 
     def _tensor(self, request: dict[str, Any]) -> dict[str, Any]:
         """Metadata, and of figures, histogram, slice, image and rows what is asked for."""
         value = debugger_values.value_of(request["variablesReference"])
         wanted = set(request["parts"])
+        body: dict[str, Any]
         if is_module(value):
-            return {"line": self._view.text(value, None), "history": self._history(value)}
+            body = {"line": self._view.text(value, None), "history": self._history(value)}
+            attends = attention.attending_in(value) if "attention" in wanted else []
+            if attends:
+                body["attention"] = _or_why(
+                    lambda: attention.map_of(attends, request["index"], self._maps)
+                )
+            return body
         tensor = value if is_tensor(value) else as_tensor(value) if is_array(value) else None
         if tensor is None:
             raise Refused(f"{type(value).__name__} is no tensor, no array and no module")
         shape = shape_of(tensor)
-        body: dict[str, Any] = {
+        body = {
             "line": self._view.text(value, None),
             "shape": None if shape is None else [_size(size) for size in shape],
             "dtype": str(read(tensor, "dtype")).removeprefix("torch."),

@@ -20,7 +20,7 @@ class Setting:
 
     def set_variable(self, variable: Any, name: str, text: str) -> str | None:
         """Set a row below a pydevd variable; returns what it says then, None if it isn't ours."""
-        self._view.cache.clear()
+        self._view.changed()
         owner = getattr(variable, "value", None)
         if isinstance(owner, Node) and owner.assign is not None:
             note = _set_element(variable, name, text)
@@ -34,7 +34,7 @@ class Setting:
 
     def set_expression(self, frame: Any, expression: str, text: str) -> str | None:
         """Set `tensor[index]`; returns what it is then, None for other expressions."""
-        self._view.cache.clear()
+        self._view.changed()
         place = _element(frame, expression)
         if place is None:
             return None
@@ -99,7 +99,7 @@ def _flat(index: list[Any]) -> Any:
     """One index for several in a row, where each takes one dimension."""
     if len(index) == 1:
         return index[0]
-    if all(isinstance(part, int) for part in index):
+    if all(type(part) is int for part in index):
         return tuple(index)
     raise ValueError("of several indices in a row each has to be a whole number")
 

@@ -8,7 +8,6 @@ comes without being asked for. The console and the clipboard are left to torch's
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 from ..tensors import norm_of, unseen
@@ -20,6 +19,7 @@ from .known import Known
 from .pages import as_tensor
 from .plain import (
     elements_of,
+    gradient_of,
     is_module,
     is_on_cpu,
     is_parameter,
@@ -28,6 +28,7 @@ from .plain import (
     read,
     short_dtype,
 )
+from .walks import parameters_in
 
 #: Norms of larger gradients are estimated: a whole one takes 1 ms for 10 MB.
 _WHOLE_NORM = 1 << 23
@@ -66,7 +67,7 @@ class Summaries:
         if is_parameter(tensor):
             parts.append(self._gradient(tensor))
         elif read(tensor, "is_leaf"):
-            parts.append(_norm_in_words(_gradient_of(tensor)))
+            parts.append(_norm_in_words(gradient_of(tensor)))
         return parts
 
     def _of_device(self, tensor: Any) -> str:
@@ -77,7 +78,7 @@ class Summaries:
         """Norm, age and update ratio: as recorded, else the norm as it is now."""
         fact = self._known.parameter(parameter)
         if fact is None or (fact.gradient_norm is None and fact.gradient_finite is None):
-            now = _norm_in_words(_gradient_of(parameter))
+            now = _norm_in_words(gradient_of(parameter))
             return now or ("no gradient" if read(parameter, "requires_grad") else "")
         norm = "not finite" if fact.gradient_norm is None else number(fact.gradient_norm)
         parts = [f"‖grad‖ {norm}"]
@@ -101,7 +102,7 @@ class Summaries:
             parts.append(f"µ {number(statistics.mean)} σ {number(statistics.std or 0.0)}")
         norms = [
             found.gradient_norm
-            for parameter in _parameters_of(module)
+            for parameter in parameters_in(module)
             if (found := self._known.parameter(parameter)) is not None
             and found.gradient_norm is not None
         ]
@@ -112,11 +113,6 @@ class Summaries:
 
 def _joined(*parts: str) -> str:
     return " | ".join(part for part in parts if part)
-
-
-def _gradient_of(tensor: Any) -> Any:
-    """What is in its `grad`; None also where torch would warn of asking."""
-    return read(tensor, "grad") if read(tensor, "is_leaf") or read(tensor, "retains_grad") else None
 
 
 @unseen
@@ -133,13 +129,3 @@ def _norm_in_words(gradient: Any) -> str:
         return "‖grad‖ not finite"
     square = found.std**2 + found.mean**2
     return f"‖grad‖ ~{number(math.sqrt(square * found.elements))}"
-
-
-def _parameters_of(module: Any) -> list[Any]:
-    modules = sys.modules["torch.nn"].Module.modules(module)
-    return [
-        parameter
-        for inner in modules
-        for parameter in (vars(inner).get("_parameters") or {}).values()
-        if parameter is not None
-    ]

@@ -13,7 +13,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from .. import debugger
+from .. import debugger_files
 from .cache import Cache
 from .children import Children
 from .kinds import is_array, is_storage, kind_of
@@ -21,8 +21,9 @@ from .known import Known
 from .nodes import Child, Node, Page
 from .origin import assigned, definition
 from .pages import is_long
-from .plain import is_module, is_on_cpu, is_parameter, is_tensor, read
+from .plain import is_hollow, is_module, is_on_cpu, is_parameter, is_tensor, read
 from .summary import Summaries
+from .walks import TABLES, modules_in, tensors_of
 
 #: Tensors that are looked at for those with the same memory.
 _NEIGHBOURS = 2000
@@ -41,10 +42,14 @@ class View:
         self._summaries = Summaries(known, self.cache)
         self._children = Children(known)
 
-    def forget(self) -> None:
-        """The program goes on: keep nothing of it."""
+    def changed(self) -> None:
+        """Something was run, or goes on running: what was measured and indexed counts no more."""
         self.cache.clear()
         self.known.owners.clear()
+
+    def forget(self) -> None:
+        """The program goes on: keep nothing of it."""
+        self.changed()
         self._shown.clear()
         self._numbers.clear()
 
@@ -82,7 +87,7 @@ class View:
         """What is below a row; None for what is left to pydevd."""
         self.known.owners.look_from(frame)
         neighbours = list(_tensors_at(frame)) if is_tensor(value) else []
-        found = self._children.of(value, page, neighbours)
+        found = self._children.of(value, page, frame, neighbours)
         return None if found is None else list(found)
 
     def hint(self, value: Any, name: str, frame: FrameType | None) -> dict[str, Any]:
@@ -103,13 +108,13 @@ class View:
             hint["memoryReference"] = f"tensorpoint:{self._number(value)}"
         place = None if frame is None else assigned(frame, name)
         if place is not None:
-            hint["valueLocationReference"] = [debugger.client_file(place[0]), place[1]]
+            hint["valueLocationReference"] = [debugger_files.client_file(place[0]), place[1]]
         if is_parameter(value):
             self.known.owners.look_from(frame)
             defined = definition(value, self.known)
             if defined is not None:
                 hint["declarationLocationReference"] = [
-                    debugger.client_file(defined.file),
+                    debugger_files.client_file(defined.file),
                     defined.line,
                 ]
         return hint
@@ -130,10 +135,7 @@ def _length(values: Any) -> str:
 
 
 def _has_memory(tensor: Any) -> bool:
-    try:
-        return is_on_cpu(tensor) or read(tensor, "device").type == "cuda"
-    except Exception:
-        return False
+    return is_on_cpu(tensor) or (read(tensor, "device").type == "cuda" and not is_hollow(tensor))
 
 
 def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
@@ -145,23 +147,11 @@ def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _neighbours(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
     for name, value in values:
         if is_tensor(value):
             yield name, value
-    waiting = [(name, value) for name, value in values if is_module(value)]
-    while waiting:
-        name, module = waiting.pop(0)
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        held = vars(module)
-        for table in ("_parameters", "_buffers"):
-            for key, value in (held.get(table) or {}).items():
-                if is_tensor(value):
-                    yield f"{name}.{key}", value
-        waiting += [
-            (f"{name}.{key}", child)
-            for key, child in (held.get("_modules") or {}).items()
-            if child is not None
-        ]
+    for name, root in values:
+        if is_module(root):
+            for path, module in modules_in(root):
+                for key, value in tensors_of(module, *TABLES):
+                    yield ".".join(filter(None, (name, path, key))), value

@@ -27,7 +27,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Input, Sample
-from .. import debugger
+from .. import debugger_files
 from ..frames import is_internal, outwards
 from ..judge import Judge
 from ..modules import Call, Names
@@ -367,7 +367,7 @@ def _callers() -> Iterator[CodeType]:
     """The program's functions on the stack, innermost first: those that have the loop."""
     found = 0
     for frame in outwards(sys._getframe(1)):
-        if not is_internal(frame) and debugger.in_project(frame):
+        if not is_internal(frame) and debugger_files.in_project(frame):
             yield frame.f_code
             found += 1
             if found == _MOST_FRAMES:

@@ -43,7 +43,7 @@ def test_figures_are_those_of_torch(dtype: torch.dtype, bad: bool) -> None:
         tensor[2, 5], tensor[2, 7], tensor[9, 1] = math.nan, math.inf, -math.inf
     for got in (found(figures_of(tensor)), found(all_figures_of(tensor))):
         expect_like(tensor, got)
-        assert got.first == (2 * 90 + 5 if bad else None) and not got.sampled
+        assert got.first == ((2, 5) if bad else None) and not got.sampled
     got = found(all_figures_of(tensor))
     assert sum(got.histogram) == got.finite and len(got.histogram) == BINS
     middle = tensor.double()[tensor.isfinite()].median().item()
@@ -56,7 +56,7 @@ def test_parts_are_merged_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     tensor[7000] = math.nan
     got = found(all_figures_of(tensor))
     expect_like(tensor, got)
-    assert got.first == 7000
+    assert got.first == (7000,)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,57 @@ def test_a_large_tensor_is_sampled_and_says_so() -> None:
     assert not whole.sampled and whole.looked_at == 4_000_000
     holes = found(figures_of(torch.randn(3000, 3000)[:, ::2]))
     assert holes.sampled and holes.std == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, ::2],  # holes
+        lambda x: x[:, 5],  # one element in each row
+        lambda x: x.expand(3, *x.shape),  # each element in three places
+        lambda x: x.T,
+        lambda x: x[1:, 1:],
+        lambda x: x[None, :, ::2],
+    ],
+)
+def test_a_sample_of_a_view_has_only_elements_of_it(
+    view: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "_WHOLE", 64)
+    monkeypatch.setattr(figures, "_SORTED", 64)
+    memory = torch.full((402, 302), math.nan)  # what is around it
+    memory[1:401, 1:301] = torch.randn(400, 300)
+    inside = view(memory[1:401, 1:301])
+    got = found(figures_of(inside))
+    assert got.sampled and got.nan == 0 and 0 < got.looked_at <= 64 + 16
+    assert inside.min() <= got.low < got.high <= inside.max()
+    whole = found(all_figures_of(inside))
+    expect_like(inside, whole)
+    assert sum(whole.histogram) <= 64 + 16
+
+
+def test_a_histogram_is_between_the_extremes_of_all() -> None:
+    tensor = torch.rand(1 << 18)
+    tensor[1234], tensor[99] = 31.0, -1.0  # neither is in the sample
+    got = found(all_figures_of(tensor))
+    assert (got.low, got.high) == (-1, 31) and got.histogram[1] > 0.99 * sum(got.histogram)
+
+
+@pytest.mark.parametrize("look", [figures._in_parts, figures._at_once])
+def test_the_first_one_that_is_not_finite_is_that_by_index(
+    look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "_PART", 100)
+    tensor = torch.zeros(30, 40).T  # in memory, [1, 20] comes before [5, 3]
+    tensor[5, 3] = tensor[1, 20] = math.inf
+    got = figures._figures(look(tensor).tolist()[:11], tensor, tensor, "")
+    assert got.first == (1, 20)
+    assert found(all_figures_of(torch.tensor([[0.0, math.nan]]).to_sparse())).first is None
+
+
+def test_an_operation_that_a_dtype_has_not_is_a_reason() -> None:
+    got = figures_of(torch.zeros(2000, 2000, dtype=torch.uint16)[:, ::2])
+    assert isinstance(got, Unavailable) and "UInt16" in got.reason
 
 
 def test_a_time_budget_ends_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,7 +14,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_sequence
 
+from tensorpoint.agent.values.children import Children
 from tensorpoint.agent.values.kinds import line_of
+from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.nodes import ALL
+from tensorpoint.agent.values.walks import parameters_in
 
 
 @dataclasses.dataclass
@@ -124,6 +129,81 @@ class AngryModule(nn.Module):
 def test_no_attribute_of_the_users_is_asked_for() -> None:
     assert line_of(Angry()) is None
     assert line_of(AngryModule()) == "AngryModule train"
+
+
+@dataclasses.dataclass
+class Chain:
+    data: torch.Tensor
+    after: Any = None
+
+
+@dataclasses.dataclass
+class Slotted:
+    __slots__ = ("unset", "x")
+    x: torch.Tensor
+    unset: int
+
+
+def test_a_dataclass_that_holds_itself() -> None:
+    chain = Chain(torch.ones(2))
+    chain.after = chain
+    assert line_of(chain) == "Chain {data: f32[2] cpu, after: Chain}"
+    assert line_of(Chain(torch.ones(1), Chain(torch.ones(1)))) == (
+        "Chain {data: f32[1] cpu, after: Chain}"
+    )
+
+
+def test_a_field_named_data_and_fields_in_slots_are_opened() -> None:
+    children = Children(Known())
+    chain, slotted = Chain(torch.ones(2)), Slotted(torch.ones(2), 3)
+    assert [(row.name, row.path) for row in children.of(chain, ALL)] == [
+        ("data", ".data"),
+        ("after", ".after"),
+    ]
+    del slotted.unset
+    assert line_of(slotted) == "Slotted {x: f32[2] cpu}"
+    assert [row.name for row in children.of(slotted, ALL)] == ["x"]
+
+
+def test_a_dataclass_of_python_3_13() -> None:
+    names: dict[str, Any] = {}
+    exec("def __repr__(self):\n    return 'all numbers'", names)  # as dataclasses makes it
+    guarded = reprlib.recursive_repr()(names["__repr__"])
+    kind: Any = dataclasses.dataclass(repr=False)(
+        type("New", (), {"__annotations__": {"x": Any}, "__repr__": guarded})
+    )
+    assert line_of(kind(torch.ones(2))) == "New {x: f32[2] cpu}"
+
+    @dataclasses.dataclass(repr=False)
+    class Own:
+        x: Any
+
+        @reprlib.recursive_repr()
+        def __repr__(self) -> str:
+            return "mine"
+
+    assert line_of(Own(torch.ones(2))) is None
+
+
+class OwnWalks(nn.Linear):
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        raise SystemError("named_modules")
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        raise SystemError("named_parameters")
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__" and object.__getattribute__(self, "__dict__").get("done"):
+            raise SystemError(name)
+        return super().__getattribute__(name)
+
+
+def test_walks_are_ours() -> None:
+    module = OwnWalks(2, 2)
+    vars(module)["done"] = True
+    assert len(list(parameters_in(module))) == 2
+    assert line_of(module) == "OwnWalks 6 parameters f32 cpu train"
+    assert Children(Known()).of(module, ALL)
 
 
 def test_a_dataclass_with_a_repr_of_its_own_is_left_to_it() -> None:
