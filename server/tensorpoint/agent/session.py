@@ -45,6 +45,7 @@ from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
 from .watches.update_size import UpdateRatio
+from .weights import Weights
 
 if TYPE_CHECKING:
     from .data.watch import DataWatch
@@ -179,6 +180,7 @@ class Agent:
         #: What watches data breakpoints, if there are any.
         self._watching: DataWatch | None = None
         self._engine_threads = EngineThreads()
+        self._weights = Weights(self._report)
         self._swapper: HotSwap | None = None
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
@@ -206,6 +208,7 @@ class Agent:
             record=message.get("record", False),
             facts_file=message.get("facts_file", ""),
             precision=message.get("precision", "module"),
+            keep_weights=message.get("keep_weights", False),
         )
         self._prepare()
         with self._lock:
@@ -315,6 +318,7 @@ class Agent:
             for tensorpoint in self._asked_for()
         }
         self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
+        self._weights.want(self._plan is not None and self._plan.keep_weights)
         if not self._torch_ready:
             return
         if self._plan is None:
@@ -467,6 +471,7 @@ class Agent:
         self._unhook()
         self._recorder.after_fork()
         self.facts.after_fork()
+        self._weights.after_fork()
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()

@@ -216,7 +216,8 @@ class Session(Paused):
                 texts = launch.take_tensorpoints(arguments)
                 self._tensorpoints.recording.take(arguments, self._child_of is not None)
                 self._tensorpoints.precision = launch.take_precision(arguments)
-                self._hot_swap = launch.take_hot_swap(arguments)
+                self._tensorpoints.keep_weights = launch.take_switch(arguments, launch.KEEP_WEIGHTS)
+                self._hot_swap = launch.take_switch(arguments, launch.HOT_SWAP)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
             return
@@ -410,6 +411,8 @@ class Session(Paused):
         if self._launch_texts:
             configuration[launch.TENSORPOINTS] = self._launch_texts
         self._tensorpoints.recording.pass_on(configuration)
+        if self._tensorpoints.keep_weights:
+            configuration[launch.KEEP_WEIGHTS] = True
         if self._hot_swap:
             configuration[launch.HOT_SWAP] = True
         if self._tensorpoints.precision != "module":
