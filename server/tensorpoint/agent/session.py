@@ -8,6 +8,7 @@ on the program's threads and read tuples that are replaced whole, never changed 
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import sys
 import threading
@@ -16,16 +17,17 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..wire import WIRE_VERSION, Plan, Tensorpoint
+from ..wire import WIRE_VERSION, Facts, Plan, Tensorpoint
 from . import adapters, debugger, debugger_files, debugger_threads
 from . import layer_tree as trees
 from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
-from .facts_file import Keeper
+from .facts_file import Keeper, as_json
 from .gradients import Gradients
 from .hit import TensorpointWarning
 from .hooks import Hooks
+from .hotswap.swap import HotSwap
 from .imports import load_untraced, when_imported
 from .judge import Judge
 from .layers import LayerBreakpoints
@@ -44,6 +46,7 @@ from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
 from .watches.update_size import UpdateRatio
+from .weights import Weights
 
 if TYPE_CHECKING:
     from .data.watch import DataWatch
@@ -122,6 +125,13 @@ def no_grad(glob: str) -> str:
     return _agent.no_grad(glob)
 
 
+def hot_swap(files: list[str]) -> str:
+    """Give the functions of these files the code that is in them; says which files there are."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.hot_swap(files)
+
+
 class Agent:
     """Arms watches for the current plan once torch is there."""
 
@@ -163,7 +173,7 @@ class Agent:
         )
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
-        self.facts = Keeper(self._recorder, self._report)
+        self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._maps = AttentionMaps(self._switch_maps)
         self._showing = Showing(
             self._names,
@@ -180,6 +190,8 @@ class Agent:
         #: What watches data breakpoints, if there are any.
         self._watching: DataWatch | None = None
         self._engine_threads = EngineThreads()
+        self._weights = Weights(self._report)
+        self._swapper: HotSwap | None = None
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -206,6 +218,7 @@ class Agent:
             record=message.get("record", False),
             facts_file=message.get("facts_file", ""),
             precision=message.get("precision", "module"),
+            keep_weights=message.get("keep_weights", False),
         )
         self._prepare()
         with self._lock:
@@ -236,6 +249,17 @@ class Agent:
             )
         )
         return json.dumps({})
+
+    def hot_swap(self, files: list[str]) -> str:
+        """Swap the functions of these files, and answer which files the program has."""
+        if self._swapper is None:
+            self._swapper = HotSwap()
+        known = self._swapper.files()
+        reports = [self._swapper.swap(file).as_message() for file in files]
+        if files:
+            linecache.checkcache()
+            debugger.forget_code()
+        return json.dumps({"files": known, "reports": reports})
 
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""
@@ -312,6 +336,7 @@ class Agent:
             for tensorpoint in self._asked_for()
         }
         self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
+        self._weights.want(self._plan is not None and self._plan.keep_weights)
         if not self._torch_ready:
             return
         if self._plan is None:
@@ -429,6 +454,11 @@ class Agent:
         """Say something in the client's console."""
         debugger.send_event(EVENT, {"kind": "note", "text": text})
 
+    def _tell_facts(self, facts: Facts) -> None:
+        """Leave what was recorded with the adapter, which keeps it for after the end."""
+        message = json.loads(as_json(facts))
+        debugger.send_event(EVENT, {"kind": "facts", "facts": message})
+
     def _tell_of_layers(self, found: list[tuple[int, str]]) -> None:
         """Which of the layers that breakpoints name there are."""
         entries = [{"id": id, "unknown": unknown} for id, unknown in found]
@@ -462,6 +492,7 @@ class Agent:
         self._recorder.after_fork()
         self._maps.let_go()
         self.facts.after_fork()
+        self._weights.after_fork()
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()

@@ -149,6 +149,7 @@ class Tensorpoints:
         }
         self.recording = Recording()
         self.precision: Precision = "module"
+        self.keep_weights = False
         self._launch_filters: dict[str, Tensorpoint] = {}
         self._client_lists_launch_filters = False
         self._set["filter"].append(self._make("filter", "condition", "", 'nonfinite("*")'))
@@ -169,6 +170,7 @@ class Tensorpoints:
             wanted.is_on,
             wanted.file_in_force,
             self.precision,
+            self.keep_weights,
         )
 
     def filters(self) -> list[Message]:

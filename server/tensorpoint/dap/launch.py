@@ -22,6 +22,8 @@ TENSORPOINTS = "tensorpoints"
 RECORD, FACTS_FILE = "record", "factsFile"
 #: The key that says how closely to look: "module" or "op".
 PRECISION = "precision"
+#: The keys that have edited functions swapped, and converted checkpoints kept.
+HOT_SWAP, KEEP_WEIGHTS = "hotSwap", "keepWeights"
 #: A key that VS Code's Python extension puts into each configuration that has gone through it.
 _VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.
@@ -67,6 +69,14 @@ def take_recording(arguments: dict[str, Any]) -> tuple[bool, str]:
     if file:
         file = os.path.abspath(os.path.join(arguments.get("cwd") or "", file))
     return bool(record or file), file or ""
+
+
+def take_switch(arguments: dict[str, Any], key: str) -> bool:
+    """Remove a key of ours from `arguments`: whether it is on. Raises ValueError."""
+    given: Any = arguments.pop(key, False)
+    if not isinstance(given, bool):
+        raise ValueError(f'"{key}" must be true or false')
+    return given
 
 
 def take_precision(arguments: dict[str, Any]) -> Precision:

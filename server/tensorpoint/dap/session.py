@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan
-from . import launch, resident, values
+from . import hot_swap, launch, resident, values
 from .breakpoints import FILTERS
 from .children import ChildListener
 from .data import BREAKPOINT_MODES
 from .injection import AgentError, boot, imported, sync
+from .last_run import LastRun
 from .paused import Paused
 from .peer import Message, Peer
 from .upstream import NEVER_ANSWERED, Upstream
@@ -60,6 +61,8 @@ class Session(Paused):
         self._process_event: Message | None = None
         self._pid: int | None = None
         self._learned = False
+        self._hot_swap = False
+        self._last_run = LastRun(lambda why: client.output(f"Tensorpoint: {why}."))
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
             "launch": self._on_start,
@@ -213,10 +216,13 @@ class Session(Paused):
                 texts = launch.take_tensorpoints(arguments)
                 self._tensorpoints.recording.take(arguments, self._child_of is not None)
                 self._tensorpoints.precision = launch.take_precision(arguments)
+                self._tensorpoints.keep_weights = launch.take_switch(arguments, launch.KEEP_WEIGHTS)
+                self._hot_swap = launch.take_switch(arguments, launch.HOT_SWAP)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
             return
         if not self._transparent:
+            self._last_run.begin(arguments)
             self._launch_texts = texts
             for refusal in self._tensorpoints.set_launch(texts):
                 if self._child_of is None:  # a child's were refused in its parent's session
@@ -239,6 +245,7 @@ class Session(Paused):
 
     async def _on_process(self, message: Message) -> None:
         """The process that debugpy has started is the stub; the program's own says who it is."""
+        self._last_run.on_process(message["body"])
         if self._resident is None or not self._resident.resident or not self._agent_wanted:
             self._client.send(message)
             return
@@ -260,6 +267,15 @@ class Session(Paused):
             self._learned = True
             self._spawn(self._learn(self._resident))
         await super()._on_stopped(message)
+        if self._agent_running and self._tensorpoints.recording.is_on:
+            self._spawn(self._last_run.ask(self._debugpy))
+
+    async def _on_agent_event(self, message: Message) -> None:
+        body: Message = message.get("body") or {}
+        if body.get("kind") == "facts":
+            self._last_run.keep(body["facts"])
+        else:
+            await super()._on_agent_event(message)
 
     async def _learn(self, launching: resident.Launch) -> None:
         """Tell the host what this program imports, so that the next one has it already."""
@@ -319,6 +335,9 @@ class Session(Paused):
                 self._agent_running = True
                 if self._tensorpoints.plan() != plan:  # an eager client did not wait
                     self._sync_plan()
+                if self._hot_swap:
+                    began = self._last_run.began
+                    self._spawn(hot_swap.follow(self._debugpy, self._client, self._ended, began))
             except AgentError as error:
                 self._client.output(
                     f"Tensorpoint: the agent could not be started in the program ({error}); "
@@ -393,6 +412,10 @@ class Session(Paused):
         if texts:
             configuration[launch.TENSORPOINTS] = texts
         self._tensorpoints.recording.pass_on(configuration)
+        if self._tensorpoints.keep_weights:
+            configuration[launch.KEEP_WEIGHTS] = True
+        if self._hot_swap:
+            configuration[launch.HOT_SWAP] = True
         if self._tensorpoints.precision != "module":
             configuration[launch.PRECISION] = self._tensorpoints.precision
         await self._children.redirect(configuration)
@@ -408,6 +431,8 @@ class Session(Paused):
         """Detach without leaving a hook behind."""
         self._resumed()
         if self._agent_running and not self._ended.is_set():
+            if self._tensorpoints.recording.is_on:
+                await self._last_run.ask(self._debugpy, at_once=True)
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)
             except (AgentError, asyncio.TimeoutError) as error:

@@ -46,6 +46,7 @@ class Plan:
 
     `facts_file` is where the process leaves its facts when it ends ("" for nowhere). `precision`
     "op" records every operation as it runs, for programs whose forward can't be run again.
+    `keep_weights` has converted checkpoints kept for the next run.
     """
 
     version: int
@@ -53,3 +54,4 @@ class Plan:
     record: bool = False
     facts_file: str = ""
     precision: Precision = "module"
+    keep_weights: bool = False
