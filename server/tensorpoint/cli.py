@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "dap":
         return _dap(options)
+    if options.command == "lsp":
+        return _lsp(options)
     if options.command == "doctor":
         return _doctor(options)
     if options.command == "demo":
@@ -70,21 +72,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     dap = commands.add_parser("dap", help="the debug adapter that an editor starts")
-    dap.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        type=_address,
-        help="wait for editors on a port instead of standard input and output",
-    )
-    dap.add_argument(
-        "--allow-remote",
-        action="store_true",
-        help="let --listen take an address that other machines reach; "
-        "whoever connects can run code here",
-    )
+    _add_listen(dap)
     # See `resident.handover`.
     dap.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     _add_log_dir(dap)
+
+    lsp = commands.add_parser(
+        "lsp", help="the language server: shapes in the editor before the program runs"
+    )
+    _add_listen(lsp)
+    lsp.add_argument(
+        "--stdio", action="store_true", help="the default; clients that always say it may"
+    )
+    _add_log_dir(lsp)
 
     # Parsed elsewhere, listed here.
     commands.add_parser("run", help="run a program and report each stop", add_help=False)
@@ -179,6 +179,21 @@ def _run_parser() -> argparse.ArgumentParser:
     )
     _add_log_dir(parser)
     return parser
+
+
+def _add_listen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=_address,
+        help="wait for editors on a port instead of standard input and output",
+    )
+    parser.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="let --listen take an address that other machines reach; "
+        "whoever connects can run code here",
+    )
 
 
 def _add_python(parser: argparse.ArgumentParser) -> None:
@@ -340,6 +355,12 @@ def _die_of_interrupt() -> NoReturn:
 
 def _dap(options: argparse.Namespace) -> int:
     from tensorpoint.dap.server import serve
+
+    return serve(options.listen, options.allow_remote, options.log_dir)
+
+
+def _lsp(options: argparse.Namespace) -> int:
+    from tensorpoint.lsp.server import serve
 
     return serve(options.listen, options.allow_remote, options.log_dir)
 

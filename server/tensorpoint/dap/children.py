@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .upstream import STREAM_LIMIT
+from ..serving import STREAM_LIMIT
 
 Message = dict[str, Any]
 OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
