@@ -45,6 +45,12 @@ def code_actions(
     return actions
 
 
+def _is_ours(kind: str) -> bool:
+    """Whether our actions are of this kind, which may be the name of several."""
+    name = kind.value if isinstance(kind, types.CodeActionKind) else kind
+    return name in ("", KIND.value) or KIND.value.startswith(f"{name}.")
+
+
 def _touches(view: View, call: TracedCall, within: types.Range) -> bool:
     lines = {view.range(call.span).start.line}
     if call.forward is not None and view.holds(call.forward):
