@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import uuid
@@ -142,7 +143,8 @@ class Server(LanguageServer):
                 types.CompletionOptions(trigger_characters=[*completion.TRIGGERS]),
             ),
         ):
-            self.feature(method, options)(handler)
+            # A partial, since pygls marks what it is given, and methods can not be marked.
+            self.feature(method, options)(functools.partial(cast("Any", handler)))
 
     def leave(self, status: int) -> None:
         """End the conversation."""
@@ -282,7 +284,12 @@ class Server(LanguageServer):
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a fault of ours", exc_info=error)
 
     # -- telling
 

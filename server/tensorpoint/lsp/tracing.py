@@ -55,7 +55,7 @@ class Wanted:
     path: str
     text: str
     specs: tuple[str, ...]
-    environment: Environment
+    python: tuple[str, ...]
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Traces:
         self, source: Source, specs: tuple[str, ...], environment: Environment, delay: float
     ) -> None:
         """Have the source traced as it is now, unless it is or is being."""
-        wanted = Wanted(source.path, source.text, specs, environment)
+        wanted = Wanted(source.path, source.text, specs, environment.python)
         entry = self._entries.setdefault(source.key, _Entry())
         if entry.wanted == wanted:
             return
@@ -102,7 +102,7 @@ class Traces:
             entry.known, entry.problem = former[0], ""
             self._changed(source.key)
             return
-        entry.task = asyncio.ensure_future(self._run(source, entry, wanted, delay))
+        entry.task = asyncio.ensure_future(self._run(source, wanted, environment, delay))
 
     def stale(self, paths: Iterable[str]) -> list[str]:
         """Forget what depends on one of these files; returns the sources that do."""
@@ -114,6 +114,7 @@ class Traces:
             needed = {os.path.realpath(path) for path in entry.known.table.dependencies}
             if changed & needed:
                 entry.wanted = None
+                entry.former.clear()
                 found.append(key)
         return found
 
@@ -152,48 +153,53 @@ class Traces:
             return entry.known.table, entry.problem
         return shift(entry.known.table, moved(entry.known.lines, lines)), entry.problem
 
-    async def _run(self, source: Source, entry: _Entry, wanted: Wanted, delay: float) -> None:
+    async def _run(
+        self, source: Source, wanted: Wanted, environment: Environment, delay: float
+    ) -> None:
+        entry = self._entries[source.key]
         await asyncio.sleep(delay)
         async with self._slots, self._shown(os.path.basename(wanted.path)):
-            if not await self._pass(source, entry, wanted, symbolic=False):
-                return
-            if entry.known is not None and entry.known.table.calls:
-                await self._pass(source, entry, wanted, symbolic=True)
-        if entry.known is not None and not entry.problem:
-            entry.former[wanted] = (entry.known, _stamps(entry.known.table))
+            outcome = await self._ask(wanted, environment, symbolic=False)
+            self._take(entry, source, outcome, symbolic=False)
+            if outcome.value is not None and outcome.value.calls:
+                outcome = await self._ask(wanted, environment, symbolic=True)
+                self._take(entry, source, outcome, symbolic=True)
+        if outcome.value is not None:
+            entry.former[wanted] = (Known(source.lines, outcome.value), _stamps(outcome.value))
             while len(entry.former) > _KEPT:
                 del entry.former[next(iter(entry.former))]
 
-    async def _pass(self, source: Source, entry: _Entry, wanted: Wanted, symbolic: bool) -> bool:
-        """One trace; whether there is a table now."""
+    async def _ask(
+        self, wanted: Wanted, environment: Environment, symbolic: bool
+    ) -> Outcome[ShapeTable]:
+        """One trace; a fault in it is an outcome, too: it must not end the server."""
         request = ShapeRequest(wanted.path, wanted.text, None, wanted.specs, symbolic)
         try:
-            outcome = await self._trace(request, wanted.environment)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # one file's fault must not end the server
+            outcome = await self._trace(request, environment)
+        except Exception as error:
             _log.exception("tracing %s", wanted.path)
-            outcome = Outcome[ShapeTable](None, f"{type(error).__name__}: {error}")
+            return Outcome(None, f"{type(error).__name__}: {error}")
         _log.info(
-            "%s: traced in %.2f s, symbolic=%s, forked=%s %s",
-            *(wanted.path, outcome.seconds, symbolic, outcome.forked, outcome.error),
+            "%s: traced in %.2f s, symbolic=%s, forked=%s %s %s",
+            *(wanted.path, outcome.seconds, symbolic, outcome.forked),
+            *(outcome.error, outcome.traceback),
         )
-        if outcome.value is None:
-            if not symbolic or entry.known is None:
-                entry.problem = _problem(outcome)
-            if outcome.traceback:
-                _log.info("%s", outcome.traceback)
-            self._changed(source.key)
-            return False
-        table = outcome.value
-        lines = source.lines
-        if not symbolic and entry.known is not None:
-            # What the symbolic pass had found stays until it has looked again: no flicker.
-            before = shift(entry.known.table, moved(entry.known.lines, lines))
-            table = replace(table, diagnostics=table.diagnostics or before.diagnostics)
-        entry.known, entry.problem = Known(lines, table), ""
+        return outcome
+
+    def _take(
+        self, entry: _Entry, source: Source, outcome: Outcome[ShapeTable], symbolic: bool
+    ) -> None:
+        """Have what came of a trace be what is known."""
+        table, lines = outcome.value, source.lines
+        if table is not None:
+            if not symbolic and entry.known is not None:
+                # What the symbolic pass had found stays until it has looked again: no flicker.
+                before = shift(entry.known.table, moved(entry.known.lines, lines))
+                table = replace(table, diagnostics=table.diagnostics or before.diagnostics)
+            entry.known, entry.problem = Known(lines, table), ""
+        elif not symbolic:
+            entry.problem = _problem(outcome)
         self._changed(source.key)
-        return True
 
     @contextlib.asynccontextmanager
     async def _shown(self, name: str) -> AsyncGenerator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 from lsprotocol import types
@@ -43,9 +44,8 @@ def test_a_specification_goes_above_decorators() -> None:
 def test_what_is_specified_already_is_not_offered() -> None:
     table = net_table()
     [call] = table.calls
-    given = type(call.inputs[0])("x", "f32", ("B", "3"), "spec")
-    call = type(call)(**{**vars(call), "inputs": (given,)})
-    table = type(table)(**{**vars(table), "calls": (call,)})
+    call = replace(call, inputs=(replace(call.inputs[0], origin="spec"),))
+    table = replace(table, calls=(call,))
     assert not any("Specify" in title for title in actions(table=table))
 
 
@@ -74,19 +74,14 @@ def test_jaxtyping_annotations_with_their_imports() -> None:
 def test_annotations_keep_what_is_written(before: str, after: str) -> None:
     text = NET.replace("def forward(self, x):", before)
     table = net_table(NET)
-    # Lines below have moved in one case; only the returned value and the call matter here.
+    # What is below may have moved; only the returned value and the call matter here.
     [call] = table.calls
-    call = type(call)(
-        **{
-            **vars(call),
-            "span": span(text, "class Net", "Net"),
-            "forward": span(text, "def forward", "forward"),
-        }
+    call = replace(
+        call,
+        span=span(text, "class Net", "Net"),
+        forward=span(text, "def forward", "forward"),
     )
-    output = table.hints[-1]
-    output = type(output)(
-        **{**vars(output), "span": span(text, "return x.res", "x.reshape(B, -1)")}
-    )
+    output = replace(table.hints[-1], span=span(text, "return x.res", "x.reshape(B, -1)"))
     table = ShapeTable(table.path, calls=(call,), hints=(output,))
     done = actions(text, "def forward", table)["Annotate Net with jaxtyping"]
     assert after in done

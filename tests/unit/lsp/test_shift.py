@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorpoint.lsp.shift import moved, shift
 from tensorpoint.lsp.sources import lines_of
+from tensorpoint.wire.shapes import Span
 from tests.unit.lsp.documents import NET, clash, net_table
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  d"]), max_size=12)
@@ -44,10 +47,8 @@ def test_hints_follow_their_lines_and_edited_ones_are_gone() -> None:
 def test_a_span_over_several_lines_goes_when_one_of_them_does() -> None:
     table = net_table()
     wide = table.hints[0]
-    wide = type(wide)(
-        **{**vars(wide), "span": type(wide.span)(wide.span.line, 0, wide.span.line + 2, 5)}
-    )
-    table = type(table)(table.path, hints=(wide,))
+    wide = replace(wide, span=Span(wide.span.line, 0, wide.span.line + 2, 5))
+    table = replace(table, hints=(wide,))
     inserted = NET.replace("        x = torch.relu(x)\n", "\n        x = torch.relu(x)\n")
     assert shift(table, moved(lines_of(NET), lines_of(inserted))).hints == ()
     assert shift(table, moved(lines_of(NET), lines_of("\n" + NET))).hints[0].span.end_line == 13

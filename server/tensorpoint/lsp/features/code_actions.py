@@ -19,7 +19,7 @@ def code_actions(
     view: View, within: types.Range, only: Sequence[str] | None, versioned: bool
 ) -> list[types.CodeAction]:
     """What can be written at a range; only kinds that the client asks for."""
-    if only and not any(kind == KIND or KIND.startswith(f"{kind}.") for kind in only):
+    if only and not any(map(_is_ours, only)):
         return []
     actions: list[types.CodeAction] = []
     for call in view.calls:
