@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -100,15 +101,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog="status: what runs. start: have it ready for the interpreter, and wait for that. "
         "restart: with fresh imports. stop: end it, and what it runs. logs: what it has written. "
         "python: print the path of an executable to use in place of the interpreter, "
-        "in a debug configuration or for torchrun (PYTHON_EXEC).",
+        "in a debug configuration or for torchrun (PYTHON_EXEC). "
+        "facts: what was recorded of the last run.",
     )
     host.add_argument(
         "action",
-        choices=("status", "start", "restart", "stop", "logs", "python", "serve"),
+        choices=("status", "start", "restart", "stop", "logs", "python", "facts", "serve"),
         nargs="?",
         default="status",
     )
-    host.add_argument("--json", action="store_true", help="status as one JSON object")
+    host.add_argument("--json", action="store_true", help="status or facts as one JSON object")
     _add_python(host)
 
     doctor = commands.add_parser("doctor", help="say what works here and what does not")
@@ -368,6 +370,8 @@ def _lsp(options: argparse.Namespace) -> int:
 def _host(options: argparse.Namespace) -> int:
     from tensorpoint.resident.commands import host
 
+    if options.action == "facts":
+        return _facts_of_last_run(options.json)
     return host(options.action, python=options.python, as_json=options.json)
 
 
@@ -381,3 +385,26 @@ def _doctor(options: argparse.Namespace) -> int:
     from tensorpoint.doctor import doctor
 
     return doctor(options.python, as_json=options.json, log_dir=options.log_dir)
+
+
+def _facts_of_last_run(as_json: bool) -> int:
+    from tensorpoint.dap.facts import table
+    from tensorpoint.resident.runs import last_run
+    from tensorpoint.wire.codec import encode
+
+    found = last_run(os.getcwd()) or last_run()
+    if found is None:
+        print(
+            "tensorpoint host: no facts are kept: record some, by "
+            '"record": true in a launch configuration or tp record on in the debug console',
+            file=sys.stderr,
+        )
+        return 1
+    run, facts = found
+    if as_json:
+        print(encode({"run": run, "facts": facts}))
+        return 0
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.read))
+    print(f"{run.program}, process {run.pid}, {'ended' if run.ended else 'as of'} {when}")
+    print(table(facts))
+    return 0

@@ -164,6 +164,13 @@ def test_function_breakpoints_are_merged_in_the_clients_order(write: Write) -> N
         assert "path of a module" in items[2]["message"]
         assert items[3]["message"].endswith("^")
         assert items[3]["message"] in session.output("important")
+        # Clients send the whole list again with each change; what they know is not said again.
+        before = session.output("important")
+        wanted.append({"name": "tensorpoint:grad_norm() >", "condition": ""})
+        items = session.request("setFunctionBreakpoints", breakpoints=wanted)["breakpoints"]
+        assert items[6]["verified"] is False
+        said = session.output("important").removeprefix(before)
+        assert items[6]["message"] in said and items[3]["message"] not in said
         session.configure(filters=[])
         stopped = session.stopped()
         assert session.top(stopped)[1] == line_of(program, "def f")

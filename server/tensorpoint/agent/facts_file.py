@@ -1,4 +1,4 @@
-"""How facts leave the process: as the answer to a request, and as a file.
+"""How facts leave the process: as the answer to a request, as a file, and to the client at the end.
 
 The file is written when the client asks for it, as it does at a stop, and when the process ends. A
 process that `os._exit` or a signal ends leaves what was written last.
@@ -21,8 +21,14 @@ from .facts import Recorder
 class Keeper:
     """Answers for a recorder; `file` is where its facts are left, or ""."""
 
-    def __init__(self, recorder: Recorder, on_fault: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        tell: Callable[[Facts], None],
+        on_fault: Callable[[str, Exception], None],
+    ) -> None:
         self._recorder = recorder
+        self._tell = tell
         self._on_fault = on_fault
         self._registered = False
         self._turn = threading.Lock()
@@ -32,11 +38,10 @@ class Keeper:
     def leave_in(self, file: str) -> None:
         """Leave facts in this file from now on; what was recorded stays in the one before."""
         if file != self.file:
-            self._at_end()
+            self._save_if_possible()
         self.file = file
-        if file and not self._registered:
-            self._registered = True
-            atexit.register(self._at_end)
+        if file:
+            self._register()
 
     def answer(self, request: str) -> str:
         """Carry out `tensorpoint/facts`, whose arguments are JSON; returns its body, as JSON."""
@@ -80,11 +85,25 @@ class Keeper:
 
     def _on_begin(self) -> None:
         """A process that multiprocessing forked ends without running what `atexit` knows."""
+        self._register()
         util = sys.modules.get("multiprocessing.util")
-        if self.file and util is not None and sys.modules["multiprocessing"].parent_process():
+        if util is not None and sys.modules["multiprocessing"].parent_process():
             util.Finalize(None, self._at_end, exitpriority=0)
 
+    def _register(self) -> None:
+        if not self._registered:
+            self._registered = True
+            atexit.register(self._at_end)
+
     def _at_end(self) -> None:
+        self._save_if_possible()
+        if self._recorder.is_recording:
+            try:
+                self._tell(self._recorder.read())
+            except Exception as error:
+                self._on_fault("telling the facts of this run", error)
+
+    def _save_if_possible(self) -> None:
         try:
             self.save()
         except Exception as error:

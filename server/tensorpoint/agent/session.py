@@ -16,12 +16,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..wire import WIRE_VERSION, Plan, Tensorpoint
+from ..wire import WIRE_VERSION, Facts, Plan, Tensorpoint
 from . import adapters, debugger
 from . import layer_tree as trees
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
-from .facts_file import Keeper
+from .facts_file import Keeper, as_json
 from .gradients import Gradients
 from .hit import TensorpointWarning
 from .hooks import Hooks
@@ -163,7 +163,7 @@ class Agent:
         self.steps = Requests(self._stepper, self._names)
         self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
         self._recorder = Recorder(self._names, scale_of)
-        self.facts = Keeper(self._recorder, self._report)
+        self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._showing = Showing(self._names, self._recorder, stop, self._report, self._tell)
         #: The watches that are armed and have not failed.
         self._listeners: tuple[Watch, ...] = ()
@@ -408,6 +408,11 @@ class Agent:
     def _tell(self, text: str) -> None:
         """Say something in the client's console."""
         debugger.send_event(EVENT, {"kind": "note", "text": text})
+
+    def _tell_facts(self, facts: Facts) -> None:
+        """Leave what was recorded with the adapter, which keeps it for after the end."""
+        message = json.loads(as_json(facts))
+        debugger.send_event(EVENT, {"kind": "facts", "facts": message})
 
     def _tell_of_layers(self, found: list[tuple[int, str]]) -> None:
         """Which of the layers that breakpoints name there are."""

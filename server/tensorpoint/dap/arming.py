@@ -28,6 +28,8 @@ class Arming(Relay):
         self._data = DataBreakpoints(self._tensorpoints)
         self._agent_running = False
         self._syncing: asyncio.Task[None] | None = None
+        #: What was refused of each list when the client last sent it.
+        self._refused: dict[str, list[Refusal]] = {}
 
     async def _carry_out(self, request: Message, work: Awaitable[None]) -> None:
         """Answer a request; what a client sends may fail it but not the session."""
@@ -49,16 +51,14 @@ class Arming(Relay):
 
     async def _on_set_data_breakpoints(self, message: Message) -> None:
         body, refused = self._data.set(message["arguments"])
-        for refusal in refused:
-            self._tell(refusal)
+        self._tell(message, refused)
         self._sync_plan()
         self._client.respond(message, body)
 
     def _breakpoints_set(
         self, message: Message, theirs: Message, split: Split, refused: list[Refusal]
     ) -> None:
-        for refusal in refused:
-            self._tell(refusal)
+        self._tell(message, refused)
         self._sync_plan()
 
         def merge(body: Message) -> None:
@@ -75,8 +75,18 @@ class Arming(Relay):
         else:
             self._pass_on({**message, "arguments": theirs}, merge)
 
-    def _tell(self, refusal: Refusal) -> None:
-        """VS Code only dims a refused breakpoint's row; say why as well."""
+    def _tell(self, message: Message, refused: list[Refusal]) -> None:
+        """VS Code only dims a refused breakpoint's row; say why as well.
+
+        Once: clients send the whole list again with each change of it.
+        """
+        before = self._refused.get(message["command"], [])
+        self._refused[message["command"]] = refused
+        for refusal in refused:
+            if refusal not in before:
+                self._say(refusal)
+
+    def _say(self, refusal: Refusal) -> None:
         self._client.output(f"Tensorpoint: condition refused: {refusal.reason}", "important")
 
     def _sync_plan(self) -> None:

@@ -1,8 +1,8 @@
 """The tensorpoints of a session, however they were set, and debugpy's share of the same requests.
 
 Clients differ in what they offer, so the same conditions come as exception filters with
-conditions, as function breakpoints (`layer:PATH`), from the launch configuration and from the
-console. All end in one `wire.Plan`.
+conditions, as function breakpoints (`layer:PATH`, `tensorpoint:CONDITION`), from the launch
+configuration and from the console. All end in one `wire.Plan`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ T = TypeVar("T")
 Source = Literal["filter", "function", "data", "launch", "console"]
 
 LAYER_PREFIX = "layer:"
+CONDITION_PREFIX = "tensorpoint:"
 #: Ids below this are debugpy's; what we show a person is the rest.
 _FIRST_ID = 1_000_000
 
@@ -219,11 +220,11 @@ class Tensorpoints:
         return answers
 
     def set_functions(self, chosen: Sequence[tuple[str, str, str]]) -> list[Tensorpoint | Refusal]:
-        """Take function breakpoints: name with our prefix, condition and hit count, or "".
+        """Take function breakpoints: name with one of our prefixes, condition, hit count, or "".
 
         Returns an answer for each.
         """
-        answers = [self._layer("function", *item) for item in chosen]
+        answers = [self._function(*item) for item in chosen]
         self._set["function"] = [item for item in answers if isinstance(item, Tensorpoint)]
         return answers
 
@@ -317,6 +318,16 @@ class Tensorpoints:
         if chosen.metric is None:
             return self._parse("filter", condition)
         return self._condition("filter", condition or chosen.bare, shorthand=chosen.metric)
+
+    def _function(self, name: str, condition: str, hits: str) -> Tensorpoint | Refusal:
+        if name.startswith(LAYER_PREFIX):
+            return self._layer("function", name, condition, hits)
+        if hits.strip():
+            return Refusal(hits, "a condition has no hit count; it can ask for steps: step > 100")
+        parts = (name.removeprefix(CONDITION_PREFIX).strip(), condition.strip())
+        both = [part for part in parts if part]
+        text = f"({both[0]}) and ({both[1]})" if len(both) > 1 else "".join(both)
+        return self._condition("function", text)
 
     def _parse(self, source: Source, text: str) -> Tensorpoint | Refusal:
         text = text.strip()
@@ -432,11 +443,11 @@ def split_functions(
     set_ours: Callable[[Sequence[tuple[str, str, str]]], list[Tensorpoint | Refusal]],
     unknown: Callable[[int], str | None] = lambda _: None,
 ) -> tuple[Message, Split, list[Refusal]]:
-    """Take `layer:` breakpoints out of `setFunctionBreakpoints` arguments; as `split_filters`."""
+    """Take ours out of `setFunctionBreakpoints` arguments; as `split_filters`."""
     items: list[Message] = _list_of(arguments, "breakpoints", dict[str, Any])
     if not all(isinstance(item.get("name"), str) for item in items):
         raise ValueError("breakpoints: each needs a name")  # pydevd would die of it
-    ours = [item["name"].startswith(LAYER_PREFIX) for item in items]
+    ours = [item["name"].startswith((LAYER_PREFIX, CONDITION_PREFIX)) for item in items]
     made = iter(
         set_ours(
             [

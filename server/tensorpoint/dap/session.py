@@ -19,6 +19,7 @@ from .breakpoints import FILTERS
 from .children import ChildListener
 from .data import BREAKPOINT_MODES
 from .injection import AgentError, boot, imported, sync
+from .last_run import LastRun
 from .paused import Paused
 from .peer import Message, Peer
 from .upstream import NEVER_ANSWERED, Upstream
@@ -60,6 +61,7 @@ class Session(Paused):
         self._process_event: Message | None = None
         self._pid: int | None = None
         self._learned = False
+        self._last_run = LastRun(lambda why: client.output(f"Tensorpoint: {why}."))
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
             "launch": self._on_start,
@@ -216,10 +218,11 @@ class Session(Paused):
             self._client.refuse(message, str(error))
             return
         if not self._transparent:
+            self._last_run.begin(arguments)
             self._launch_texts = texts
             for refusal in self._tensorpoints.set_launch(texts):
                 if self._child_of is None:  # a child's were refused in its parent's session
-                    self._tell(refusal)
+                    self._say(refusal)
             # Ctrl+F5: debugpy sends no `initialized` then and there is nothing to inject into.
             self._agent_wanted = not arguments.get("noDebug")
             if self._agent_wanted:
@@ -238,6 +241,7 @@ class Session(Paused):
 
     async def _on_process(self, message: Message) -> None:
         """The process that debugpy has started is the stub; the program's own says who it is."""
+        self._last_run.on_process(message["body"])
         if self._resident is None or not self._resident.resident or not self._agent_wanted:
             self._client.send(message)
             return
@@ -259,6 +263,15 @@ class Session(Paused):
             self._learned = True
             self._spawn(self._learn(self._resident))
         await super()._on_stopped(message)
+        if self._agent_running and self._tensorpoints.recording.is_on:
+            self._spawn(self._last_run.ask(self._debugpy))
+
+    async def _on_agent_event(self, message: Message) -> None:
+        body: Message = message.get("body") or {}
+        if body.get("kind") == "facts":
+            self._last_run.keep(body["facts"])
+        else:
+            await super()._on_agent_event(message)
 
     async def _learn(self, launching: resident.Launch) -> None:
         """Tell the host what this program imports, so that the next one has it already."""
@@ -405,6 +418,8 @@ class Session(Paused):
         """Detach without leaving a hook behind."""
         self._resumed()
         if self._agent_running and not self._ended.is_set():
+            if self._tensorpoints.recording.is_on:
+                await self._last_run.ask(self._debugpy, at_once=True)
             try:
                 await asyncio.wait_for(sync(self._debugpy, Plan(WIRE_VERSION)), _DISARM_SECONDS)
             except (AgentError, asyncio.TimeoutError) as error:

@@ -15,7 +15,18 @@ import msgspec
 
 from . import places
 from .messages import Answer, Ask, Environment, Status
+from .runs import Measured, Run, measured
 from .stubs import STUB
+
+__all__ = [
+    "Client",
+    "Measured",
+    "NoHost",
+    "Run",
+    "measured",
+    "stub_command",
+    "supported",
+]
 
 _START_S = 20.0
 #: An answer without waiting comes within a few milliseconds: the host stats some thousand files.

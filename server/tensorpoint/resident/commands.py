@@ -86,9 +86,8 @@ def _make_executable(python: str) -> Path:
     time.
     """
     python = os.path.abspath(python)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     name = python.strip("/").replace("/", "-")[-80:]
-    path = cache / "tensorpoint" / "python" / name / os.path.basename(python)
+    path = places.cache_folder() / "python" / name / os.path.basename(python)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_executable(path, [python, "-IS", STUB, "@", sys.executable])
     return path

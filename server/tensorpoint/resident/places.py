@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
@@ -77,6 +76,8 @@ def new_token(folder: Path) -> str:
 
 def lock(folder: Path) -> int | None:
     """Be the host of this folder until this process ends; None if another one is."""
+    import fcntl  # not on Windows, where the rest of this module is imported as well
+
     number = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +87,12 @@ def lock(folder: Path) -> int | None:
     return number
 
 
-def learned_file(key: str) -> Path:
-    """What programs of an environment have imported, kept over restarts."""
+def cache_folder() -> Path:
+    """What is kept over restarts, not made."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache, "tensorpoint", "imports", f"{key}.json")
+    return Path(cache, "tensorpoint")
+
+
+def learned_file(key: str) -> Path:
+    """What programs of an environment have imported."""
+    return cache_folder() / "imports" / f"{key}.json"

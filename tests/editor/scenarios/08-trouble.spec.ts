@@ -56,6 +56,18 @@ test.describe('an interpreter without Tensorpoint', () => {
     await expect(vscode.dialog).toBeHidden();
   });
 
+  test('is left as it was if installing is cancelled', async ({ vscode, dap, page, server }) => {
+    await vscode.openFile('plain.py');
+    await page.keyboard.press('F5');
+    await vscode.dialog.locator('.monaco-button', { hasText: 'Install' }).click();
+    const progress = vscode.notification(/Tensorpoint.*(environment|installing)/s);
+    await progress.locator('.monaco-button', { hasText: 'Cancel' }).click();
+    await expect(vscode.notifications).toHaveCount(0);
+    const environments = () => fs.readdirSync(server.storage).filter((name) => name.startsWith('server-'));
+    await expect.poll(environments).toEqual([]);
+    expect(dap.started()).toEqual([]);
+  });
+
   test('starts nothing if the message is dismissed', async ({ vscode, dap, page }) => {
     await vscode.openFile('plain.py');
     await page.keyboard.press('F5');

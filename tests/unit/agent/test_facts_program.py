@@ -261,7 +261,9 @@ def test_the_file_is_written_at_the_end_and_when_it_changes(
     recording: Recording, tmp_path: Path
 ) -> None:
     faults: list[str] = []
-    keeper = Keeper(recording.recorder, lambda activity, error: faults.append(activity))
+    keeper = Keeper(
+        recording.recorder, told.append, lambda activity, error: faults.append(activity)
+    )
     net = Net()
     net(torch.ones(1, 4))
     file = tmp_path / "facts.json"
@@ -279,7 +281,7 @@ def test_the_file_is_written_at_the_end_and_when_it_changes(
 
 
 def test_a_child_that_recorded_nothing_leaves_no_file(tmp_path: Path) -> None:
-    keeper = Keeper(Recorder(Names(), lambda _: None), lambda *_: pytest.fail("a fault"))
+    keeper = Keeper(Recorder(Names(), lambda _: None), print, lambda *_: pytest.fail("a fault"))
     for name, written in ((f"f.{os.getpid()}", False), ("f", True)):
         keeper.leave_in(str(tmp_path / name))
         keeper.answer('{"save": true}')

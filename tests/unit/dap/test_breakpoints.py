@@ -15,6 +15,7 @@ from tensorpoint.dap.breakpoints import (
     split_filters,
     split_functions,
 )
+from tensorpoint.wire import Tensorpoint
 
 Message = dict[str, Any]
 
@@ -26,7 +27,11 @@ FILTERS = st.sampled_from(
 )
 OPTIONS = st.fixed_dictionaries({"filterId": FILTERS}, optional={"condition": CONDITIONS})
 FUNCTIONS = st.fixed_dictionaries(
-    {"name": st.sampled_from(["main", "layer:a", "layer:", "layer:*.b", "f"])},
+    {
+        "name": st.sampled_from(
+            ["main", "layer:a", "layer:", "f", "tensorpoint:", "tensorpoint:step > 3"]
+        )
+    },
     optional={"condition": st.sampled_from(["", "step > 1", "step >", "x == 1"])},
 )
 
@@ -62,11 +67,36 @@ def test_each_filter_has_its_answer_and_debugpys_share_is_plain_filters(
 @given(st.lists(FUNCTIONS, max_size=6))
 def test_each_function_breakpoint_has_its_answer(functions: list[Message]) -> None:
     theirs, split, _ = split_functions({"breakpoints": functions}, Tensorpoints().set_functions)
-    plain = [item for item in functions if not item["name"].startswith("layer:")]
+    plain = [item for item in functions if item["name"] in ("main", "f")]
     assert theirs["breakpoints"] == plain
     answers = split.merge(theirs_of(len(plain)))
     assert [answer.get("line") is not None for answer in answers] == [
         item in plain for item in functions
+    ]
+
+
+def test_a_function_breakpoint_may_name_a_condition() -> None:
+    tensorpoints = Tensorpoints()
+    *accepted, empty, counted, impossible = tensorpoints.set_functions(
+        [
+            ("tensorpoint: grad_norm() > 10", "", ""),
+            ("tensorpoint:grad_norm() > 10 or loss > 3", "step > 5", ""),
+            ("tensorpoint:", "step > 5 and loss > 3", ""),
+            ("tensorpoint:", "", ""),
+            ("tensorpoint:loss > 3", "", "> 2"),
+            ("tensorpoint:loss > 3", "step < 0", ""),
+        ]
+    )
+    assert [(item.kind, item.condition) for item in accepted if isinstance(item, Tensorpoint)] == [
+        ("condition", "grad_norm() > 10"),
+        ("condition", "(grad_norm() > 10 or loss > 3) and step > 5"),
+        ("condition", "step > 5 and loss > 3"),
+    ]
+    assert isinstance(empty, Refusal) and isinstance(impossible, Refusal)
+    assert "can never hold" in impossible.reason
+    assert isinstance(counted, Refusal) and "no hit count" in counted.reason
+    assert [text.condition for text in tensorpoints.plan().tensorpoints[1:]] == [
+        item.condition for item in accepted if isinstance(item, Tensorpoint)
     ]
 
 

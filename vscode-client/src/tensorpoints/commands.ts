@@ -1,6 +1,6 @@
 /**
- * "Break on ..." and "Show Tensorpoints". What the commands set is kept in the setting
- * `tensorpoint.tensorpoints`, which every session gets, and is told to the running ones at once.
+ * "Break on ..." and "Show Tensorpoints". What the commands set are function breakpoints, named
+ * `tensorpoint:CONDITION`: rows of the Breakpoints view, which VS Code keeps and tells every session.
  */
 import * as vscode from 'vscode';
 
@@ -19,7 +19,7 @@ export function registerTensorpointCommands(sessions: Sessions, checker: Checker
     ...KINDS.map((kind) =>
       vscode.commands.registerCommand(kind.command, async () => {
         const condition = await ask(kind, checker);
-        if (condition !== undefined) await add(condition, sessions);
+        if (condition !== undefined) add(condition);
       }),
     ),
     vscode.commands.registerCommand(MANAGE, () => manage(sessions)),
@@ -70,12 +70,22 @@ function accepted(box: vscode.InputBox, kind: Kind, check: Check): Promise<strin
   });
 }
 
-async function add(condition: string, sessions: Sessions): Promise<void> {
-  const before = setting('tensorpoints');
-  if (!before.includes(condition)) await changeSetting('tensorpoints', [...before, condition]);
-  for (const { session } of sessions.all.filter((state) => state.running))
-    await session.customRequest('evaluate', { expression: `tp on ${condition}`, context: 'repl' });
+function add(condition: string): void {
+  const added = asBreakpoint(condition);
+  const isSet = vscode.debug.breakpoints.some(
+    (item) =>
+      item instanceof vscode.FunctionBreakpoint &&
+      item.functionName === added.functionName &&
+      item.condition === added.condition,
+  );
+  if (!isSet) vscode.debug.addBreakpoints([added]);
   vscode.window.setStatusBarMessage(`Tensorpoint: stops on ${condition}`, 5000);
+}
+
+function asBreakpoint(condition: string): vscode.FunctionBreakpoint {
+  if (!condition.startsWith('layer:')) return new vscode.FunctionBreakpoint(`tensorpoint:${condition}`);
+  const [layer = '', ...rest] = condition.split(' if ');
+  return new vscode.FunctionBreakpoint(layer, true, rest.join(' if ') || undefined);
 }
 
 interface Item extends vscode.QuickPickItem {

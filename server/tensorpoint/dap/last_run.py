@@ -1,0 +1,99 @@
+"""Keeps what was recorded of a program for when it has ended (`resident.runs`).
+
+Facts come at each stop, before a disconnect, and by themselves when the program ends; so what is
+kept of a program that is killed is that of its last stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..resident import runs
+from ..wire import Facts
+from ..wire.codec import convert
+from . import injection
+from .peer import Message, Peer
+
+_log = logging.getLogger(__name__)
+#: The editor's own questions at a stop go first.
+_AFTER_STOP_S = 0.2
+_LAST_S = 1.0
+
+
+class LastRun:
+    """The run of one session."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._program = self._folder = ""
+        self._began = time.time()
+        self._over = False
+
+    def begin(self, arguments: Message) -> None:
+        """A program is started by these arguments, or attached to."""
+        self._began = time.time()
+        self._folder = os.path.abspath(arguments.get("cwd") or "")
+        if arguments.get("program"):
+            self._program = os.path.join(self._folder, arguments["program"])
+        elif arguments.get("module"):
+            self._program = f"-m {arguments['module']}"
+        elif arguments.get("code"):
+            self._program = "-c"
+
+    def on_process(self, body: Message) -> None:
+        """Hear from debugpy who it is: for an attach nobody else says so."""
+        name = str(body.get("name") or "")
+        self._program = self._program or (name if os.path.isabs(name) else "")
+        if body.get("startMethod") != "launch":
+            began = _started(body.get("systemProcessId"))
+            self._began = min(self._began, began or self._began)
+
+    async def ask(self, debugpy: Peer, *, at_once: bool = False) -> None:
+        """Have the program tell what it has recorded, and keep that."""
+        try:
+            if not at_once:
+                await asyncio.sleep(_AFTER_STOP_S)
+            facts = await asyncio.wait_for(
+                injection.facts(debugpy, {}), at_once and _LAST_S or None
+            )
+        except (injection.AgentError, asyncio.TimeoutError) as error:
+            _log.info("no facts of this run: %s", error)
+            return
+        await asyncio.to_thread(self.keep, facts, False)
+
+    def keep(self, message: dict[str, Any], ended: bool = True) -> None:
+        """Keep facts, unless there are none or those of the program's end are kept already."""
+        if self._over:
+            return
+        try:
+            facts = convert(message, Facts)
+            files = runs.calling_files(facts)
+            if not facts.layers:
+                return
+            self._over = ended
+            runs.keep(
+                runs.Run(
+                    self._program, self._folder, facts.pid, self._began, facts.time, ended, files
+                ),
+                facts,
+            )
+        except (msgspec.ValidationError, OSError) as error:
+            self._complain(f"the facts of this run can't be kept: {error}")
+
+
+def _started(pid: int | None) -> float | None:
+    """When a process of this machine was started; None if that can't be told."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
+            ticks = int(stream.read().rpartition(")")[2].split()[19])
+        uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
