@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _demo(options)
     if options.command == "host":
         return _host(options)
+    if options.command == "shapes":
+        return _shapes(options)
     _parser().print_help()
     return 0
 
@@ -113,11 +115,50 @@ def _parser() -> argparse.ArgumentParser:
     host.add_argument("--json", action="store_true", help="status or facts as one JSON object")
     _add_python(host)
 
+    _add_shapes(commands.add_parser("shapes", help="the shapes of a file's tensors, without a run"))
+
     doctor = commands.add_parser("doctor", help="say what works here and what does not")
     doctor.add_argument("--json", action="store_true", help="as one JSON object")
     _add_python(doctor)
     _add_log_dir(doctor)
     return parser
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print a file with the shapes that its tensors will have. Nothing is run but "
+    )
+    parser.description += "the forward of its modules, without data, and what that needs."
+    parser.epilog = "Exit status: 1 if there are errors in the shapes, 2 if nothing can be traced."
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a Python file")
+    parser.add_argument("--class", metavar="C", dest="class_name", help="trace only this class")
+    parser.add_argument(
+        "--spec",
+        metavar="S",
+        action="append",
+        default=[],
+        help="the inputs, as in 'x: f32[B, 3, H, W], H %% 32 == 0'; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument(
+        "--object",
+        metavar="M:C",
+        default="",
+        help="trace an installed class in the place of a file",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="F",
+        default="",
+        help="JSON that the configuration of --object is made from",
+    )
+    parser.add_argument(
+        "--smt2",
+        metavar="F",
+        type=Path,
+        help="write the conditions on the sizes there, as SMT-LIB 2",
+    )
+    _add_python(parser)
 
 
 def _run_parser() -> argparse.ArgumentParser:
@@ -408,3 +449,23 @@ def _facts_of_last_run(as_json: bool) -> int:
     print(f"{run.program}, process {run.pid}, {'ended' if run.ended else 'as of'} {when}")
     print(table(facts))
     return 0
+
+
+def _shapes(options: argparse.Namespace) -> int:
+    from tensorpoint.shapes.show import Options, shapes
+
+    if bool(options.file) == bool(options.object):
+        print("tensorpoint shapes: name a FILE or --object MODULE:CLASS", file=sys.stderr)
+        return 2
+    return shapes(
+        Options(
+            file=options.file,
+            class_name=options.class_name,
+            specs=tuple(options.spec),
+            as_json=options.json,
+            object=options.object,
+            config=options.config,
+            smt2=options.smt2,
+            python=options.python,
+        )
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +85,9 @@ def environment_of(settings: Settings, folder: Path | None) -> Environment:
 def _interpreter(python: str, folder: Path | None) -> str:
     if python:
         path = Path(python).expanduser()
-        return str(folder / path) if folder is not None and path.parent != Path() else str(path)
+        if path.parent == Path():
+            return shutil.which(python) or python
+        return str(path if folder is None else folder / path)
     program = Path("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     active = os.environ.get("VIRTUAL_ENV")
     places = [Path(active)] if active else []

@@ -29,6 +29,7 @@ from .features.diagnostics import SOURCE, diagnostics
 from .features.hover import hover
 from .features.inlay_hints import find, inlay_hints, tooltip
 from .features.inline_values import inline_values
+from .measured import measured_at
 from .settings import Settings
 from .sources import Source, source_of
 from .tracing import Trace, Traces
@@ -374,7 +375,9 @@ class Server(LanguageServer):
         view = await self._view(params.text_document.uri, wait=False)
         if view is None:
             return None
-        return hover(view, params.position, self._capabilities.formats)
+        line, _ = view.place(params.position)
+        found = await asyncio.to_thread(measured_at, view.source, line)
+        return hover(view, params.position, self._capabilities.formats, found)
 
     async def _code_lens(self, params: types.CodeLensParams) -> list[types.CodeLens] | None:
         wait = not self._capabilities.refreshes_lenses

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tensorpoint.lsp.configuration import environment_of
 from tensorpoint.lsp.settings import Settings, read
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_names_are_those_of_the_section() -> None:
@@ -43,6 +47,21 @@ def test_what_is_not_said_stays() -> None:
     assert read({"shapes": {"enable": False}}, base)[0].shapes.delay == 5
 
 
+def test_the_extension_declares_them_with_the_same_defaults() -> None:
+    manifest = json.loads((ROOT / "vscode-client/package.json").read_text(encoding="utf-8"))
+    declared = {
+        name.removeprefix("tensorpoint.shapes."): entry["default"]
+        for name, entry in manifest["contributes"]["configuration"]["properties"].items()
+        if name.startswith("tensorpoint.shapes.")
+    }
+    ours = asdict(Settings().shapes)
+    hints = {f"hints.{name}": value for name, value in ours.pop("hints").items()}
+    ours["codeLens"] = ours.pop("code_lens")
+    # The extension has inline values of its own.
+    del ours["inline_values"]
+    assert declared == {**ours, **hints, "inputs": []}
+
+
 def test_the_interpreter_is_found_where_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +74,8 @@ def test_the_interpreter_is_found_where_it_lives(
     own.touch()
     assert found() == str(own)
     assert found("env/bin/python") == str(tmp_path / "env/bin/python")
-    assert found("python3.12") == "python3.12"
+    assert found("python3") == shutil.which("python3")
+    assert found("no-such-python") == "no-such-python"
     other = tmp_path / "active"
     (other / "bin").mkdir(parents=True)
     (other / "bin/python").touch()

@@ -1,0 +1,61 @@
+"""Takes what rewritten code tells: the snapshots of each site, in order, and the way there."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from .snapshots import Snapshot, snap
+
+#: The frames of the file that were open, outermost first: qualified name and line.
+Path = tuple[tuple[str, int], ...]
+
+
+@dataclass
+class Observation:
+    """One value at a site. `times` is more than 1 where a module call was not repeated."""
+
+    site: int
+    snapshot: Snapshot
+    path: Path
+    times: int = 1
+
+
+@dataclass
+class Recorder:
+    """Records while `on`. `file` is the name that the rewritten code was compiled with."""
+
+    file: str
+    on: bool = False
+    observations: list[Observation] = field(default_factory=list[Observation])
+    #: The last site that told a value, whatever the value was.
+    reached: set[int] = field(default_factory=set[int])
+
+    def note(self, site: int, value: Any) -> Any:
+        """Called by the rewritten code; returns `value`."""
+        if self.on:
+            self.reached.add(site)
+            snapshot = snap(value)
+            if snapshot is not None:
+                self.observations.append(Observation(site, snapshot, self._path(sys._getframe(1))))
+        return value
+
+    def _path(self, frame: Any) -> Path:
+        found: list[tuple[str, int]] = []
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == self.file:
+                found.append((getattr(code, "co_qualname", code.co_name), frame.f_lineno))
+            frame = frame.f_back
+        return tuple(reversed(found))
+
+    def again(self, first: int, last: int) -> None:
+        """What was recorded between two lengths of `observations` happened once more."""
+        for observation in self.observations[first:last]:
+            observation.times += 1
+
+    def take(self) -> list[Observation]:
+        """What was recorded since the last time."""
+        taken, self.observations = self.observations, []
+        return taken
