@@ -6,6 +6,7 @@ newer text ends the trace of an older one. The last good table stays until there
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import logging
@@ -191,7 +192,10 @@ class Traces:
     ) -> None:
         """Have what came of a trace be what is known."""
         table, lines = outcome.value, source.lines
-        if table is not None:
+        if (table is None or not table.calls) and _is_broken(source.text):
+            # The editor says what is wrong; the last good table stays.
+            entry.problem = ""
+        elif table is not None:
             if not symbolic and entry.known is not None:
                 # What the symbolic pass had found stays until it has looked again: no flicker.
                 before = shift(entry.known.table, moved(entry.known.lines, lines))
@@ -234,10 +238,20 @@ def _stamps(table: ShapeTable) -> tuple[int, ...]:
     return tuple(stamps)
 
 
+def _is_broken(text: str) -> bool:
+    """Whether a text is no Python: half-written, mostly.
+
+    Another version may run the program. So this is asked only where that one has found nothing.
+    """
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return False
+
+
 def _problem(outcome: Outcome[ShapeTable]) -> str:
-    """Why there is no table; nothing for what the editor says already."""
-    if re.match(r"\w*(SyntaxError|IndentationError|TabError)\b", outcome.error):
-        return ""
+    """Why there is no table, in a sentence."""
     if outcome.error.startswith("not within"):
         return (
             f"tracing was ended: {outcome.error}. Code at the top level of the file runs when it "

@@ -95,7 +95,7 @@ def test_the_last_good_table_moves_with_the_text_while_it_is_broken() -> None:
     async def body(client: Client) -> None:
         client.open()
         await client.until(lambda: len(client.tracer.requests) == 2)
-        client.tracer.answer = lambda request: "SyntaxError: invalid syntax (net.py, line 1)"
+        client.tracer.answer = lambda request: ShapeTable(PATH, untraced=("line 1: invalid",))
         client.change("def broken(:\n" + NET.replace("self.conv(x)", "self.conv(x"), 2)
         await client.until(lambda: len(client.tracer.requests) == 3)
         assert await client.hints() == [(11, ALL[0][1]), (13, ALL[1][1])]
