@@ -75,9 +75,9 @@ def shapes(options: Options) -> int:
 
 def as_json(table: ShapeTable) -> dict[str, Any]:
     """The table for programs; `target` is the first traced call, `others` are the rest."""
-    first = (
-        _call(table.calls[0]) if table.calls else {"target": None, "inputs": [], "assumptions": []}
-    )
+    first: dict[str, Any] = {"target": None, "inputs": [], "assumptions": []}
+    if table.calls:
+        first = _call(table.calls[0])
     return {
         **first,
         "hints": [_hint(each) for each in table.hints],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,7 @@ from ...wire.shapes import Execution, ShapeHint, Span
 from .probing import Probed, Seen
 from .recorder import Path
 from .rewriting import Site
-from .snapshots import Snapshot, form_of, render
+from .snapshots import DTYPES, Snapshot, form_of, render
 
 _MOST_ALTERNATIVES = 4
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -38,6 +39,9 @@ def hints_of(probed: Probed, sites: Sequence[Site]) -> Iterator[ShapeHint]:
                 Execution(*_single([each]), call_path=path_text(each.path), count=each.count)
                 for each in seen
             ),
+            parameters=seen[0].call.parameters if seen[0].call else None,
+            flops=seen[0].call.flops if seen[0].call else None,
+            bytes=_bytes(seen[0].snapshot),
             constants=tuple(f"{dim} = {constants[dim]}" for dim in sorted(used, key=int)),
         )
 
@@ -110,6 +114,16 @@ def has_tensor(snapshot: Snapshot | None) -> bool:
 def symbols_of(dim: str) -> set[str]:
     """The symbols of an expression."""
     return set(_NAME.findall(dim)) - _FUNCTIONS
+
+
+def _bytes(snapshot: Snapshot | None) -> int | None:
+    """Of the tensors in it, at the sizes of the first run."""
+    if snapshot is None or snapshot[0] == "I":
+        return None
+    if snapshot[0] == "T":
+        return math.prod(snapshot[1]) * DTYPES[snapshot[2]].itemsize
+    sizes = [_bytes(item) for item in snapshot[-1]]
+    return sum(size for size in sizes if size) or None
 
 
 def path_text(path: Path) -> str:

@@ -17,15 +17,19 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .faults import dtype_faults, failures, limit_faults, limits_of, squeezed_batch
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, read_spec
+from .objects import load_object, make_object
 from .probing import Failed, Probed, probe
 from .quiet import keep_quiet
 from .rewriting import Source
 from .running import Target
 from .source import FileModule
 from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
+
+_OURS = str(Path(__file__).parents[2])
 
 
 def trace(payload: dict[str, Any]) -> dict[str, Any]:
@@ -41,44 +45,73 @@ def table_of(request: ShapeRequest) -> ShapeTable:
     began = time.perf_counter()
     before = set(sys.modules)
     try:
-        source = Source(request.text, request.path)
         given = _given(request.specs)
-        specs = specs_in(source)
+        if request.object:
+            file, name = load_object(request.object)
+            names, specs = [name], {}
+        else:
+            file = FileModule(Source(request.text, request.path))
+            specs = specs_in(file.source)
+            file.load()
+            names = roots(file, request.class_name)
     except SyntaxError as error:
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
-    except BadSpec as error:
+    except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
-    file = FileModule(source)
-    file.load()
-    calls: list[TracedCall] = []
-    hints: list[ShapeHint] = []
-    diagnostics: list[ShapeDiagnostic] = []
-    untraced: list[str] = []
-    nodes = definitions(source)
-    for name in roots(file, request.class_name):
+    table = _Table(file, request.symbolic)
+    for name in names:
         try:
-            made = make_module(file, name)
+            made = (
+                make_object(file, name, request.config)
+                if request.object
+                else make_module(file, name)
+            )
         except CannotMake as error:
-            untraced.append(str(error))
+            table.untraced.append(str(error))
             continue
-        spec = _joined(specs.get(name, Spec()), given)
-        found = _try_inputs(file, name, nodes[name].lineno, made, spec)
-        if isinstance(found, Probed):
-            calls.append(_call(found, source, nodes[name]))
-            hints += hints_of(found, file.sites)
-        else:
-            untraced.append(_why_not(name, found))
-    if request.class_name and not calls and not untraced:
-        untraced.append(f"there is no module {request.class_name!r} in {request.path}")
+        table.add(name, made, _joined(specs.get(name, Spec()), given))
+    if request.class_name and not names:
+        table.untraced.append(f"there is no module {request.class_name!r} in {request.path}")
     return ShapeTable(
-        request.path,
-        tuple(calls),
-        tuple(merged(hints)),
-        tuple(diagnostics),
-        tuple(untraced),
+        file.source.path,
+        tuple(table.calls),
+        tuple(merged(table.hints)),
+        tuple(table.diagnostics),
+        tuple(table.untraced),
         tuple(_dependencies(before)),
         time.perf_counter() - began,
     )
+
+
+class _Table:
+    """Collects what is known of a file's targets."""
+
+    def __init__(self, file: FileModule, thorough: bool) -> None:
+        self._file, self._thorough = file, thorough
+        self._nodes = definitions(file.source)
+        self.calls: list[TracedCall] = []
+        self.hints: list[ShapeHint] = []
+        self.diagnostics: list[ShapeDiagnostic] = []
+        self.untraced: list[str] = []
+
+    def add(self, name: str, made: Made, spec: Spec) -> None:
+        """Trace one target."""
+        node, source = self._nodes[name], self._file.source
+        found = _try_inputs(self._file, name, node.lineno, made, spec)
+        if isinstance(found, Probed):
+            limits = limits_of(found, spec.limits) if self._thorough else []
+            found.target.assumptions += [limit.rule for limit in limits]
+            self.calls.append(_call(found, source, node))
+            self.hints += hints_of(found, self._file.sites)
+            if self._thorough:
+                self.diagnostics += dtype_faults(found, source)
+                self.diagnostics += limit_faults(found, limits, source)
+                self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            return
+        faults = list(failures(found, source)) if found else []
+        self.diagnostics += faults
+        if not faults:
+            self.untraced.append(_why_not(name, found))
 
 
 def _given(texts: tuple[str, ...]) -> Spec:
@@ -128,7 +161,10 @@ def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
         (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
     )
     assumptions = [f"{name} == {size}" for name, size in probed.plan.fixed.items()]
-    assumptions += [f"{name} % {step} == 0" for name, step in probed.plan.multiples.items()]
+    known = {rule.split()[0] for rule in target.assumptions if "%" in rule}
+    assumptions += [
+        f"{name} % {step} == 0" for name, step in probed.plan.multiples.items() if name not in known
+    ]
     return TracedCall(
         target.qualname,
         target.constructor,
@@ -140,7 +176,7 @@ def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
         ),
         text_of([probed.output]) if probed.output else "",
         sum(each.numel() for each in module.parameters()) if module is not None else None,
-        None,
+        probed.flops,
         (*target.assumptions, *assumptions),
         probed.runs[0].sizes,
     )
@@ -165,7 +201,7 @@ def _dependencies(before: set[str]) -> list[str]:
     found: list[str] = []
     for name in sys.modules.keys() - before:
         path = getattr(sys.modules[name], "__file__", None)
-        if path and "site-packages" not in path and Path(path).suffix == ".py":
-            if not path.startswith((sys.base_prefix, sys.prefix)):
+        if path and "site-packages" not in path and not path.startswith(_OURS):
+            if Path(path).suffix == ".py" and not path.startswith((sys.base_prefix, sys.prefix)):
                 found.append(path)
     return sorted(found)

@@ -20,6 +20,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+from .recorder import Recorder
 
 _ATEN = torch.ops.aten
 _META = torch.device("meta")
@@ -75,9 +78,9 @@ def _is_device(value: Any) -> bool:
 class WithoutValues(TorchDispatchMode):
     """Answers for operations whose result depends on values."""
 
-    def __init__(self, assumptions: Assumptions) -> None:
+    def __init__(self, assumptions: Assumptions, counter: Recorder | None = None) -> None:
         super().__init__()
-        self.assumptions = assumptions
+        self.assumptions, self._counter = assumptions, counter
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -91,9 +94,14 @@ class WithoutValues(TorchDispatchMode):
             self.assumptions.note("repeat_interleave", self.assumptions.found)
             return args[0].new_empty((self.assumptions.found,))
         try:
-            return func(*args, **(kwargs or {}))
+            out = func(*args, **(kwargs or {}))
         except Exception as error:
             return self._really(func, args, kwargs or {}, error)
+        if self._counter is not None:
+            count = flop_registry.get(func.overloadpacket)
+            if count is not None:
+                self._counter.flops += count(*args, **(kwargs or {}), out_val=out)
+        return out
 
     def _without_masks(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Masks among indices as that many numbers."""

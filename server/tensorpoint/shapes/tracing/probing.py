@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .fitting import Fit
 from .inputs import Sizes
-from .recorder import Observation, Path
+from .recorder import ModuleCall, Observation, Path
 from .running import Run, Target, run
 from .sizes import Plan, plans
 from .snapshots import Snapshot, form_of, sizes_of
@@ -28,6 +28,7 @@ class Seen:
     dims: tuple[str, ...]
     path: Path
     count: int
+    call: ModuleCall | None = None
 
 
 @dataclass
@@ -46,6 +47,11 @@ class Probed:
     #: What crashed before a plan was found.
     crashed: list[Run] = field(default_factory=list[Run])
 
+    @property
+    def flops(self) -> int:
+        """At the sizes of the first run."""
+        return self.runs[0].flops
+
 
 @dataclass
 class Failed:
@@ -61,7 +67,7 @@ def probe(target: Target, limits: Sequence[str] = (), *, quick: bool = False) ->
     for plan in plans(target.symbols, limits):
         runs: list[Run] = []
         for sizes in plan.probes:
-            result = run(target, sizes)
+            result = run(target, sizes, count=not runs)
             if result.error is None:
                 runs.append(result)
                 continue
@@ -187,9 +193,7 @@ def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int,
             key = (form_of(one.snapshot), one.dims)
             known = found.get(key)
             found[key] = (
-                Seen(known.snapshot, known.dims, known.path, known.count + one.count)
-                if known
-                else one
+                dataclasses.replace(known, count=known.count + one.count) if known else one
             )
         if found:
             seen[site] = list(found.values())
@@ -210,4 +214,4 @@ def _fit_one(fit: Fit, group: _Group) -> Seen | None:
         if text is None:
             return None
         dims.append(text)
-    return Seen(group[0].snapshot, tuple(dims), group[0].path, group[0].times)
+    return Seen(group[0].snapshot, tuple(dims), group[0].path, group[0].times, group[0].call)

@@ -12,6 +12,14 @@ from .snapshots import Snapshot, snap
 Path = tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class ModuleCall:
+    """A call of a module: elements of its parameters, floating point operations, if counted."""
+
+    parameters: int
+    flops: int
+
+
 @dataclass
 class Observation:
     """One value at a site. `times` is more than 1 where a module call was not repeated."""
@@ -20,6 +28,8 @@ class Observation:
     snapshot: Snapshot
     path: Path
     times: int = 1
+    #: The module call that gave the value.
+    call: ModuleCall | None = None
 
 
 @dataclass
@@ -29,17 +39,24 @@ class Recorder:
     file: str
     on: bool = False
     observations: list[Observation] = field(default_factory=list[Observation])
-    #: The last site that told a value, whatever the value was.
-    reached: set[int] = field(default_factory=set[int])
+    #: Floating point operations so far, where they are counted.
+    flops: int = 0
+    _last: tuple[Any, ModuleCall] | None = None
 
     def note(self, site: int, value: Any) -> Any:
         """Called by the rewritten code; returns `value`."""
         if self.on:
-            self.reached.add(site)
             snapshot = snap(value)
             if snapshot is not None:
-                self.observations.append(Observation(site, snapshot, self._path(sys._getframe(1))))
+                seen = Observation(site, snapshot, self._path(sys._getframe(1)))
+                if self._last is not None and self._last[0] is value:
+                    seen.call = self._last[1]
+                self.observations.append(seen)
         return value
+
+    def returned(self, value: Any, call: ModuleCall) -> None:
+        """A module has returned `value`."""
+        self._last = (value, call)
 
     def _path(self, frame: Any) -> Path:
         found: list[tuple[str, int]] = []
@@ -58,4 +75,5 @@ class Recorder:
     def take(self) -> list[Observation]:
         """What was recorded since the last time."""
         taken, self.observations = self.observations, []
+        self._last, self.flops = None, 0
         return taken

@@ -32,6 +32,8 @@ class Target:
     recorder: Recorder
     #: What was assumed so that it runs: `H == 28`.
     assumptions: list[str] = field(default_factory=list[str])
+    #: Elements of the parameters of each module, by its id.
+    elements: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -47,9 +49,12 @@ class Run:
     output: Snapshot | None = None
     error: BaseException | None = None
     assumptions: Assumptions | None = None
+    flops: int = 0
 
 
-def run(target: Target, sizes: Sizes, *, truth: bool = True, memo: bool = True) -> Run:
+def run(
+    target: Target, sizes: Sizes, *, truth: bool = True, memo: bool = True, count: bool = False
+) -> Run:
     """Call it on the meta device, recording."""
     assumptions = Assumptions(target.recorder.file, truth)
     recorder = target.recorder
@@ -59,10 +64,9 @@ def run(target: Target, sizes: Sizes, *, truth: bool = True, memo: bool = True) 
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.device("meta"))
         stack.enter_context(OnMeta())
-        stack.enter_context(WithoutValues(assumptions))
+        stack.enter_context(WithoutValues(assumptions, recorder if count else None))
         stack.enter_context(torch.no_grad())
-        if memo:
-            stack.enter_context(Memo(recorder))
+        stack.enter_context(Memo(recorder, target.elements, skips=memo))
         try:
             positional, keywords = make(target.inputs, sizes)
             recorder.on = True
@@ -71,5 +75,6 @@ def run(target: Target, sizes: Sizes, *, truth: bool = True, memo: bool = True) 
             result.error = error
         finally:
             recorder.on = False
+    result.flops = recorder.flops
     result.observations = recorder.take()
     return result
