@@ -67,7 +67,7 @@ def test_shapes_are_shown(editor: str, write: Write) -> None:
             hint = (await session.hints(uri))[1]
             assert session.server is not None
             encoding = session.server.capabilities.position_encoding
-            assert encoding == ENCODINGS[editor]
+            assert isinstance(encoding, str) and encoding == ENCODINGS[editor]
             assert (
                 hint.position.character == 8 + {"utf-8": 13, "utf-16": 11, "utf-32": 10}[encoding]
             )

@@ -128,6 +128,8 @@ class Session:
         self._events: list[Message] = []
         self._seen = 0
         self._responses: dict[int, Message] = {}
+        #: The name of the configuration that it was started with.
+        self.name = ""
         self._arrived = threading.Condition()
         self.closed = False
         self._reading = True
@@ -381,6 +383,7 @@ class Session:
         """Initialize and send launch or attach, up to the `initialized` event."""
         if not self.capabilities:
             self.initialize()
+        self.name = str(arguments.get("name", ""))
         self._start = self.send(command, **arguments)
         self._until(
             lambda: (

@@ -359,6 +359,7 @@ def test_every_rank_of_torchrun_stops(write: Write) -> None:
     with Session() as session:
         session.launch(**arguments)
         ranks = [session.child(120), session.child(120)]
+        assert sorted(rank.name for rank in ranks) == ["Rank 0 of 2", "Rank 1 of 2"]
         seen: list[str] = []
         for rank in ranks:
             stopped = rank.stopped(120)

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import psutil
+
 from ..serving import STREAM_LIMIT
 
 Message = dict[str, Any]
@@ -26,9 +28,14 @@ class ChildListener:
         self._server: asyncio.Server | None = None
         #: debugpy's own address for child sessions, as (host, port).
         self.real: tuple[str, int] | None = None
+        #: Whether the processes run on this machine, so that they can be asked who they are.
+        self.is_local = False
 
     async def redirect(self, configuration: Message) -> None:
-        """Put our address into an attach configuration for a child."""
+        """Put our address into an attach configuration for a child, and name it by its rank."""
+        name = _name_of(configuration.get("subProcessId")) if self.is_local else None
+        if name is not None:
+            configuration["name"] = name
         connect: Message | None = configuration.get("connect")
         if not isinstance(connect, dict) or "port" not in connect:  # pyright: ignore[reportUnnecessaryIsInstance]
             return
@@ -52,3 +59,22 @@ class ChildListener:
             with contextlib.suppress(OSError):
                 self._server.close()
             self._server = None
+
+
+def _name_of(pid: object) -> str | None:
+    """What a process of a distributed run is: torchrun tells each rank in its environment.
+
+    A process that a rank starts has that too; its own name begins with its process id.
+    """
+    if not isinstance(pid, int):
+        return None
+    try:
+        process = psutil.Process(pid)
+        rank, world = (process.environ().get(name) for name in ("RANK", "WORLD_SIZE"))
+        if rank is None or world is None:
+            return None
+        parent = process.parent()
+        is_rank = parent is None or parent.environ().get("RANK") != rank
+    except (psutil.Error, OSError):
+        return None
+    return f"Rank {rank} of {world}" if is_rank else f"Subprocess {pid} of rank {rank}"

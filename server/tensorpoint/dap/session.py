@@ -207,6 +207,7 @@ class Session(Paused):
             else:
                 launch.check_interpreter(arguments)
                 launch.read_environment(arguments)
+                self._children.is_local = True
                 if resident.take_resident(arguments) and not self._transparent:
                     self._resident = resident.Launch(arguments)
             texts: list[str] = []
@@ -290,6 +291,7 @@ class Session(Paused):
         """
         if self._child_of is not None:
             self._child_of.restore(arguments)
+            self._children.is_local = self._child_of.is_local
             return
         address = launch.address_to_dial(arguments)
         if address is None:

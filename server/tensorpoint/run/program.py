@@ -150,6 +150,8 @@ class _Run:
         self._quit = asyncio.Event()
         self._failure: RunError | None = None
         self._interrupted_at: float | None = None
+        #: Signals that came before we knew the program's process.
+        self._early: list[int] = []
         #: The signal that we end for.
         self._ending_signal: int | None = None
 
@@ -291,6 +293,8 @@ class _Run:
                     # Where the program is a fork, signals go to what stands in its place.
                     pid = event.body.get("systemProcessId")
                     session.pid = event.body.get("stubProcessId") or pid
+                    if session.name is None:
+                        self._pass_on_early()
                 elif event.name == "exited":
                     session.exit_code = event.body.get("exitCode")
                 elif event.name == "terminated":
@@ -432,6 +436,9 @@ class _Run:
         if signum == signal.SIGTSTP:
             self._suspend(pid)
             return
+        if pid is None and signum not in ENDING:
+            self._early.append(signum)  # the program may run before we hear of it
+            return
         if pid is None or not signal_program(pid, signum):
             if signum in ENDING:
                 self._end_for(signum)
@@ -444,6 +451,11 @@ class _Run:
         elif signum in ENDING:
             # It may save its state first; then it is over.
             asyncio.get_running_loop().call_later(_SIGTERM_GRACE_S, self._end_for, signum)
+
+    def _pass_on_early(self) -> None:
+        early, self._early = self._early, []
+        for signum in early:
+            self._on_signal(signum)
 
     def _end_for(self, signum: int) -> None:
         self._ending_signal = signum

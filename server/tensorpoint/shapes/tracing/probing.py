@@ -192,9 +192,7 @@ def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int,
                 break
             key = (form_of(one.snapshot), one.dims)
             known = found.get(key)
-            found[key] = (
-                dataclasses.replace(known, count=known.count + one.count) if known else one
-            )
+            found[key] = dataclasses.replace(known, count=known.count + one.count) if known else one
         if found:
             seen[site] = list(found.values())
         else:
