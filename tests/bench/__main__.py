@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -34,6 +35,8 @@ from tests.bench.fleet import Fleet  # noqa: E402
 
 
 def main() -> None:
+    # As an exception, so that hosts and adapters are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     arguments = _parse()
     effort, least = (0.12, 3) if arguments.quick else (1.0, 5)
     began = time.monotonic()

@@ -94,28 +94,40 @@ def running_host(**variables: str) -> Iterator[Host]:
     }
     (folder / "r").mkdir(mode=0o700)
     host = Host(folder / "r", environment)
-    process = start(host)
+    process = _start(host)
     try:
+        _wait_for(host, process)
         yield host
     finally:
-        with contextlib.suppress(NoHost):
-            host.client.stop()
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with contextlib.suppress(NoHost):
+                host.client.stop()
+        finally:
+            process.kill()
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def start(host: Host) -> subprocess.Popen[bytes]:
     """Start a host in the foreground of the test, and wait until it answers."""
-    process = subprocess.Popen(
+    process = _start(host)
+    _wait_for(host, process)
+    return process
+
+
+def _start(host: Host) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         [sys.executable, "-m", "tensorpoint", "host", "serve"],
         env={**host.environment, "PYTHONPATH": str(SERVER)},
     )
+
+
+def _wait_for(host: Host, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 30
     while True:
         try:
             host.client.status()
-            return process
+            return
         except NoHost:
             assert time.monotonic() < end and process.poll() is None, host.log()
             time.sleep(0.02)

@@ -136,6 +136,13 @@ def send_event(event: str, body: dict[str, Any]) -> None:
 _CMD_RETURN = 502
 
 
+def forget_code() -> None:
+    """Functions have other code now: what pydevd knows of theirs, such as where to skip, is old."""
+    db = _debugger()
+    if db is not None:
+        db._clear_caches()
+
+
 def suspend(frame: FrameType, body: dict[str, Any]) -> None:
     """Suspend this thread showing `frame` on top; returns when the user resumes.
 

@@ -89,6 +89,22 @@ class Keeper:
         util = sys.modules.get("multiprocessing.util")
         if util is not None and sys.modules["multiprocessing"].parent_process():
             util.Finalize(None, self._at_end, exitpriority=0)
+            util.Finalize(None, self._tell_at_end, exitpriority=0)
+
+    def _register(self) -> None:
+        if not self._registered:
+            self._registered = True
+            atexit.register(self._at_end)
+            # Before that: pydevd hangs up once the main thread has ended.
+            with suppress(RuntimeError):  # it is ending now
+                threading._register_atexit(self._tell_at_end)  # type: ignore[attr-defined]
+
+    def _tell_at_end(self) -> None:
+        if self._recorder.is_recording:
+            try:
+                self._tell(self._recorder.read())
+            except Exception as error:
+                self._on_fault("telling the facts of this run", error)
 
     def _register(self) -> None:
         if not self._registered:

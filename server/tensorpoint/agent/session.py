@@ -8,6 +8,7 @@ on the program's threads and read tuples that are replaced whole, never changed 
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import sys
 import threading
@@ -25,6 +26,7 @@ from .facts_file import Keeper, as_json
 from .gradients import Gradients
 from .hit import TensorpointWarning
 from .hooks import Hooks
+from .hotswap.swap import HotSwap
 from .imports import load_untraced, when_imported
 from .judge import Judge
 from .layers import LayerBreakpoints
@@ -121,6 +123,13 @@ def no_grad(glob: str) -> str:
     return _agent.no_grad(glob)
 
 
+def hot_swap(files: list[str]) -> str:
+    """Give the functions of these files the code that is in them; says which files there are."""
+    if _agent is None:
+        return json.dumps({"error": "the agent is not running in this process"})
+    return _agent.hot_swap(files)
+
+
 class Agent:
     """Arms watches for the current plan once torch is there."""
 
@@ -170,6 +179,7 @@ class Agent:
         #: What watches data breakpoints, if there are any.
         self._watching: DataWatch | None = None
         self._engine_threads = EngineThreads()
+        self._swapper: HotSwap | None = None
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -226,6 +236,17 @@ class Agent:
             )
         )
         return json.dumps({})
+
+    def hot_swap(self, files: list[str]) -> str:
+        """Swap the functions of these files, and answer which files the program has."""
+        if self._swapper is None:
+            self._swapper = HotSwap()
+        known = self._swapper.files()
+        reports = [self._swapper.swap(file).as_message() for file in files]
+        if files:
+            linecache.checkcache()
+            debugger.forget_code()
+        return json.dumps({"files": known, "reports": reports})
 
     def no_grad(self, glob: str) -> str:
         """Answer `tp nograd`."""

@@ -77,6 +77,11 @@ async def facts(debugpy: Peer, request: Message) -> dict[str, Any]:
     return await evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
 
 
+async def hot_swap(debugpy: Peer, files: list[str]) -> dict[str, Any]:
+    """Swap the functions of these files; says which files the program has. Raises AgentError."""
+    return await evaluate(debugpy, f"{_SESSION}.hot_swap({files!r})")
+
+
 async def no_grad(debugpy: Peer, glob: str) -> str:
     """What the agent says of parameters without a gradient. Raises AgentError."""
     return str((await evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])

@@ -33,12 +33,13 @@ class LastRun:
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self._program = self._folder = ""
-        self._began = time.time()
+        #: When the program was started, in seconds since 1970.
+        self.began = time.time()
         self._over = False
 
     def begin(self, arguments: Message) -> None:
         """A program is started by these arguments, or attached to."""
-        self._began = time.time()
+        self.began = time.time()
         self._folder = os.path.abspath(arguments.get("cwd") or "")
         if arguments.get("program"):
             self._program = os.path.join(self._folder, arguments["program"])
@@ -53,7 +54,7 @@ class LastRun:
         self._program = self._program or (name if os.path.isabs(name) else "")
         if body.get("startMethod") != "launch":
             began = _started(body.get("systemProcessId"))
-            self._began = min(self._began, began or self._began)
+            self.began = min(self.began, began or self.began)
 
     async def ask(self, debugpy: Peer, *, at_once: bool = False) -> None:
         """Have the program tell what it has recorded, and keep that."""
@@ -61,7 +62,7 @@ class LastRun:
             if not at_once:
                 await asyncio.sleep(_AFTER_STOP_S)
             facts = await asyncio.wait_for(
-                injection.facts(debugpy, {}), at_once and _LAST_S or None
+                injection.facts(debugpy, {}), (at_once and _LAST_S) or None
             )
         except (injection.AgentError, asyncio.TimeoutError) as error:
             _log.info("no facts of this run: %s", error)
@@ -80,7 +81,7 @@ class LastRun:
             self._over = ended
             runs.keep(
                 runs.Run(
-                    self._program, self._folder, facts.pid, self._began, facts.time, ended, files
+                    self._program, self._folder, facts.pid, self.began, facts.time, ended, files
                 ),
                 facts,
             )

@@ -22,6 +22,8 @@ TENSORPOINTS = "tensorpoints"
 RECORD, FACTS_FILE = "record", "factsFile"
 #: The key that says how closely to look: "module" or "op".
 PRECISION = "precision"
+#: The key that has edited functions swapped.
+HOT_SWAP = "hotSwap"
 #: A key that VS Code's Python extension puts into each configuration that has gone through it.
 _VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.
@@ -67,6 +69,14 @@ def take_recording(arguments: dict[str, Any]) -> tuple[bool, str]:
     if file:
         file = os.path.abspath(os.path.join(arguments.get("cwd") or "", file))
     return bool(record or file), file or ""
+
+
+def take_hot_swap(arguments: dict[str, Any]) -> bool:
+    """Remove our key from `arguments`: whether edited functions are swapped. Raises ValueError."""
+    given: Any = arguments.pop(HOT_SWAP, False)
+    if not isinstance(given, bool):
+        raise ValueError(f'"{HOT_SWAP}" must be true or false')
+    return given
 
 
 def take_precision(arguments: dict[str, Any]) -> Precision:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import WIRE_VERSION, Plan
-from . import launch, resident, values
+from . import hot_swap, launch, resident, values
 from .breakpoints import FILTERS
 from .children import ChildListener
 from .data import BREAKPOINT_MODES
@@ -61,6 +61,7 @@ class Session(Paused):
         self._process_event: Message | None = None
         self._pid: int | None = None
         self._learned = False
+        self._hot_swap = False
         self._last_run = LastRun(lambda why: client.output(f"Tensorpoint: {why}."))
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
@@ -215,6 +216,7 @@ class Session(Paused):
                 texts = launch.take_tensorpoints(arguments)
                 self._tensorpoints.recording.take(arguments, self._child_of is not None)
                 self._tensorpoints.precision = launch.take_precision(arguments)
+                self._hot_swap = launch.take_hot_swap(arguments)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
             return
@@ -332,6 +334,9 @@ class Session(Paused):
                 self._agent_running = True
                 if self._tensorpoints.plan() != plan:  # an eager client did not wait
                     self._sync_plan()
+                if self._hot_swap:
+                    began = self._last_run.began
+                    self._spawn(hot_swap.follow(self._debugpy, self._client, self._ended, began))
             except AgentError as error:
                 self._client.output(
                     f"Tensorpoint: the agent could not be started in the program ({error}); "
@@ -405,6 +410,8 @@ class Session(Paused):
         if self._launch_texts:
             configuration[launch.TENSORPOINTS] = self._launch_texts
         self._tensorpoints.recording.pass_on(configuration)
+        if self._hot_swap:
+            configuration[launch.HOT_SWAP] = True
         if self._tensorpoints.precision != "module":
             configuration[launch.PRECISION] = self._tensorpoints.precision
         await self._children.redirect(configuration)

@@ -261,9 +261,8 @@ def test_the_file_is_written_at_the_end_and_when_it_changes(
     recording: Recording, tmp_path: Path
 ) -> None:
     faults: list[str] = []
-    keeper = Keeper(
-        recording.recorder, told.append, lambda activity, error: faults.append(activity)
-    )
+    told: list[Facts] = []
+    keeper = Keeper(recording.recorder, told.append, lambda what, error: faults.append(what))
     net = Net()
     net(torch.ones(1, 4))
     file = tmp_path / "facts.json"
@@ -277,6 +276,7 @@ def test_the_file_is_written_at_the_end_and_when_it_changes(
     keeper.leave_in(str(tmp_path / "gone" / "facts.json"))
     assert "cannot write" in json.loads(keeper.answer('{"save": true}'))["error"]
     keeper.leave_in("")
+    assert not told  # that is for the end of the process
     assert faults == [f"writing {tmp_path / 'gone' / 'facts.json'}"]
 
 
