@@ -7,6 +7,7 @@ there. If values were asked for, all is done again with the other truth value, a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -192,9 +193,7 @@ def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int,
                 break
             key = (form_of(one.snapshot), one.dims)
             known = found.get(key)
-            found[key] = (
-                dataclasses.replace(known, count=known.count + one.count) if known else one
-            )
+            found[key] = dataclasses.replace(known, count=known.count + one.count) if known else one
         if found:
             seen[site] = list(found.values())
         else:
