@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...wire.shapes import Span
+from .positions import span_of
 from .rewriting import Source
 from .snapshots import render, sizes_of, snap
 
@@ -57,16 +58,27 @@ def fault_of(error: BaseException, source: Source) -> Fault | None:
     """The fault, or None if the error is of another kind."""
     if not isinstance(error, (RuntimeError, ValueError, IndexError, TypeError)):
         return None
+    if isinstance(error, NotImplementedError):
+        return None
     found = _frames(error, source.path)
     if found is None:
         return None
     frame, span, from_torch = found
     message = _first_line(error)
     code, clash = _about(message)
-    if not code or not from_torch:
+    if not code or not from_torch or _raised_there(source, span):
         return None
     owner = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
     return Fault(span, owner, code, message, clash, _operands(frame, span, source))
+
+
+def _raised_there(source: Source, span: Span) -> bool:
+    """Whether the file itself raises there."""
+    return any(
+        isinstance(node, (ast.Raise, ast.Assert))
+        and node.lineno <= span.line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(source.tree)
+    )
 
 
 def place_of(error: BaseException, source: Source) -> Span | None:
@@ -89,17 +101,8 @@ def _frames(error: BaseException, path: str) -> tuple[Any, Span, bool] | None:
     folder = str(torch.__path__[0])
     ours = __file__.rpartition("/")[0]
     from_torch = all(name.startswith((folder, ours, "<")) for name in after)
-    return found.tb_frame, _span(found), from_torch
-
-
-def _span(trace: Any) -> Span:
-    code = trace.tb_frame.f_code
-    if hasattr(code, "co_positions"):  # 3.11
-        positions = list(code.co_positions())[trace.tb_lasti // 2]
-        if None not in positions:
-            line, end_line, col, end_col = positions
-            return Span(line, col, end_line, end_col)
-    return Span(trace.tb_lineno, 0, trace.tb_lineno, 0)
+    span = span_of(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
+    return found.tb_frame, span, from_torch
 
 
 def _about(message: str) -> tuple[str, tuple[str, ...]]:

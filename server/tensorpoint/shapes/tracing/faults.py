@@ -10,6 +10,7 @@ was said, and assumptions of the call where they were guessed: most files have t
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from typing import Any, Literal
 from ...wire.shapes import ShapeDiagnostic, Span
 from .errors import Fault, fault_of, place_of
 from .inputs import Sizes
+from .modes import TooLong
 from .probing import Failed, Probed
 from .real import real_error, too_large
 from .related import related_to
@@ -29,6 +31,8 @@ Severity = Literal["error", "warning", "information", "hint"]
 
 _SAID = {"spec", "jaxtyping"}
 _LARGE = (1025, 4097)
+#: For all limits of a call.
+_SECONDS = 4.0
 #: About a second on one core.
 _MOST_REAL_FLOPS = 20_000_000_000
 
@@ -124,13 +128,18 @@ def limits_of(probed: Probed, declared: Sequence[str]) -> list[Limit]:
     """Tries each symbol at 1, at odd and at large sizes; what fails is narrowed down."""
     found: list[Limit] = []
     base = probed.runs[0].sizes
+    end = time.monotonic() + _SECONDS
     for name in base:
         if name in probed.plan.fixed:
             continue
 
         def at(size: int, name: str = name) -> Run | None:
             sizes = {**base, name: size}
-            return run(probed.target, sizes) if fits(declared, sizes) else None
+            left = end - time.monotonic()
+            if left <= 0 or not fits(declared, sizes):
+                return None
+            result = run(probed.target, sizes, record=False, seconds=min(left, _SECONDS / 4))
+            return None if isinstance(result.error, TooLong) else result
 
         found += _limits_of_symbol(name, base[name], probed.plan.multiples.get(name, 1), at)
     return found
@@ -156,7 +165,9 @@ def _limits_of_symbol(
             if result is not None and result.error is None:
                 low = middle
             else:
-                high, witness = middle, result or witness
+                if result is None:
+                    return
+                high, witness = middle, result
         if step == 1 or low % step == 0:
             yield Limit(f"{name} <= {low}", witness)
         return
@@ -200,6 +211,25 @@ def limit_faults(
         else:
             rule = f"needs {limit.rule} (fails at {at})"
         yield diagnostic(fault, "warning", limit.witness.sizes, source, rule)
+
+
+def silent_broadcasts(probed: Probed, source: Source) -> Iterator[ShapeDiagnostic]:
+    """(B, 1) against (B,): no error, and a loss over B*B pairs."""
+    grown = [each.assumptions.grown if each.assumptions else {} for each in probed.runs]
+    for span in grown[0]:
+        if not all(span in each for each in grown):
+            continue
+        name = probed.fit.best(tuple(each[span] for each in grown))
+        if name not in probed.target.symbols:
+            continue
+        yield ShapeDiagnostic(
+            _in_characters(span, source),
+            "warning",
+            "silent-broadcast",
+            f"[{name}, 1] against [{name}] becomes [{name}, {name}]: each row meets all "
+            f"others. Give both the same shape, with squeeze(-1) or unsqueeze(-1)",
+            dict(probed.runs[0].sizes),
+        )
 
 
 # -- a batch of one

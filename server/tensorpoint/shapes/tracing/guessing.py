@@ -8,6 +8,7 @@ weights.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from .inputs import Input, Spec, TensorSpec, build
-from .modes import Assumptions, OnMeta, WithoutValues
+from .modes import Assumptions, without_data
 from .sizes import first_sizes
 
 #: Inputs whose names are as good as a specification, in transformers and its like.
@@ -181,7 +182,8 @@ def _meet(
             for name in wanted
         }
         try:
-            with torch.device("meta"), OnMeta(), WithoutValues(Assumptions(file)), torch.no_grad():
+            with contextlib.ExitStack() as stack:
+                without_data(stack, Assumptions(file))
                 call(**values)
             break
         except _Met as met:

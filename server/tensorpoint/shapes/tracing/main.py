@@ -17,7 +17,14 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
-from .faults import dtype_faults, failures, limit_faults, limits_of, squeezed_batch
+from .faults import (
+    dtype_faults,
+    failures,
+    limit_faults,
+    limits_of,
+    silent_broadcasts,
+    squeezed_batch,
+)
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, read_spec
@@ -104,6 +111,7 @@ class _Table:
             self.calls.append(_call(found, source, node))
             self.hints += hints_of(found, self._file.sites)
             if self._thorough:
+                self.diagnostics += silent_broadcasts(found, source)
                 self.diagnostics += dtype_faults(found, source)
                 self.diagnostics += limit_faults(found, limits, source)
                 self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)

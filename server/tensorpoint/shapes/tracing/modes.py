@@ -12,7 +12,10 @@ for.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +25,34 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import flop_registry
 
+from ...wire.shapes import Span
+from .positions import place_in
 from .recorder import Recorder
 
 _ATEN = torch.ops.aten
 _META = torch.device("meta")
 #: Elements up to which a real kernel is asked.
 _MOST_REAL = 2_000_000
+#: Functions whose operands belong together element by element.
+_PAIRED = {
+    *(
+        "sub",
+        "__sub__",
+        "rsub",
+        "__rsub__",
+        "eq",
+        "__eq__",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+    ),
+    *("huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+}
 _TO_DEVICE = {"cuda", "cpu"}
+
+
+class TooLong(BaseException):
+    """The run was given up: it says nothing about its sizes."""
 
 
 @dataclass
@@ -37,9 +61,13 @@ class Assumptions:
 
     file: str
     truth: bool = True
+    #: When to give up, by `time.monotonic`.
+    deadline: float = math.inf
     #: How many elements are found where that depends on values. Not a size that a program has.
     found: int = 13
     made: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+    #: Where (n, 1) met (n,), and n.
+    grown: dict[Span, int] = field(default_factory=dict[Span, int])
     #: Kernels that were asked instead of a meta kernel.
     asked: set[str] = field(default_factory=set[str])
 
@@ -51,7 +79,11 @@ class Assumptions:
 
 
 class OnMeta(TorchFunctionMode):
-    """Keeps everything on the meta device."""
+    """Keeps everything on the meta device; notes broadcasts that grow both operands."""
+
+    def __init__(self, assumptions: Assumptions) -> None:
+        super().__init__()
+        self._assumptions = assumptions
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -66,13 +98,34 @@ class OnMeta(TorchFunctionMode):
                 args[0],
                 *[_META if _is_device(argument) else argument for argument in args[1:]],
             )
+        if name in _PAIRED and len(args) > 1:
+            self._compare(args[0], args[1])
         if name in ("pin_memory", "share_memory_"):
             return next(iter(args))
         return func(*args, **(kwargs or {}))
 
+    def _compare(self, one: Any, other: Any) -> None:
+        """(B, 1) against (B,) is (B, B), which no loss means."""
+        if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+            return
+        flat, column = (one, other) if one.dim() == 1 else (other, one)
+        if flat.dim() == 1 and column.dim() == 2 and column.shape[1] == 1:
+            if flat.shape[0] == column.shape[0] > 1:
+                place = place_in(self._assumptions.file, sys._getframe(2))
+                if place is not None:
+                    self._assumptions.grown[place] = flat.shape[0]
+
 
 def _is_device(value: Any) -> bool:
     return isinstance(value, (str, torch.device))
+
+
+def without_data(stack: contextlib.ExitStack, assumptions: Assumptions) -> None:
+    """Enter all of it."""
+    stack.enter_context(torch.device("meta"))
+    stack.enter_context(OnMeta(assumptions))
+    stack.enter_context(WithoutValues(assumptions))
+    stack.enter_context(torch.no_grad())
 
 
 class WithoutValues(TorchDispatchMode):
@@ -85,6 +138,8 @@ class WithoutValues(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if time.monotonic() > self.assumptions.deadline:
+            raise TooLong
         answer = _VALUE_BOUND.get(func)
         if answer is not None and any(_is_meta(argument) for argument in args):
             return answer(self.assumptions, *args)

@@ -51,7 +51,8 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
     kind = file.namespace[name]
     try:
         fields: dict[str, Any] = json.loads(Path(config).read_text("utf-8")) if config else {}
-        with torch.device("meta"), OnMeta(), WithoutValues(Assumptions(file.source.path)):
+        assumptions = Assumptions(file.source.path)
+        with torch.device("meta"), OnMeta(assumptions), WithoutValues(assumptions):
             configuration = getattr(kind, "config_class", None)
             if configuration is None:
                 module = kind(**fields)

@@ -7,6 +7,7 @@ there. If values were asked for, all is done again with the other truth value, a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,23 +55,30 @@ class Run:
 
 
 def run(
-    target: Target, sizes: Sizes, *, truth: bool = True, memo: bool = True, count: bool = False
+    target: Target,
+    sizes: Sizes,
+    *,
+    truth: bool = True,
+    memo: bool = True,
+    count: bool = False,
+    record: bool = True,
+    seconds: float = math.inf,
 ) -> Run:
-    """Call it on the meta device, recording."""
-    assumptions = Assumptions(target.recorder.file, truth)
+    """Call it on the meta device, recording; given up after some seconds."""
+    assumptions = Assumptions(target.recorder.file, truth, time.monotonic() + seconds)
     recorder = target.recorder
     recorder.take()
     result = Run(sizes, [], assumptions=assumptions)
     random.seed(0)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.device("meta"))
-        stack.enter_context(OnMeta())
+        stack.enter_context(OnMeta(assumptions))
         stack.enter_context(WithoutValues(assumptions, recorder if count else None))
         stack.enter_context(torch.no_grad())
         stack.enter_context(Memo(recorder, target.elements, skips=memo))
         try:
             positional, keywords = make(target.inputs, sizes)
-            recorder.on = True
+            recorder.on = record
             result.output = snap(target.call(*positional, **keywords))
         except BaseException as error:  # SystemExit, KeyboardInterrupt: the user's code
             result.error = error

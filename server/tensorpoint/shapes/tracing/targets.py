@@ -119,7 +119,7 @@ def make_module(file: FileModule, name: str) -> Made:
 
 def _evaluate(file: FileModule, constructor: str) -> Any:
     assumptions = Assumptions(file.source.path)
-    with torch.device("meta"), OnMeta(), WithoutValues(assumptions):
+    with torch.device("meta"), OnMeta(assumptions), WithoutValues(assumptions):
         code = compile(constructor, "<constructor>", "eval")
         module = eval(code, file.namespace)
     if not isinstance(module, torch.nn.Module):
