@@ -1,4 +1,4 @@
-"""What the last debug run measured at a line: shapes and statistics of the layers that it called."""
+"""What the last run measured at a line: shapes and statistics of the layers that it called."""
 
 from __future__ import annotations
 

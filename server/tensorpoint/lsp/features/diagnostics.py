@@ -40,13 +40,9 @@ def diagnostics(view: View, with_related: bool) -> list[types.Diagnostic]:
 
 def _diagnostic(view: View, found: ShapeDiagnostic, with_related: bool) -> types.Diagnostic:
     message = found.message
-    missing = {
-        name: size
-        for name, size in found.witness.items()
-        if not re.search(rf"\b{re.escape(name)} ?= ?{size}\b", message)
-    }
-    if missing:
-        message = f"{message} ({words.sizes(missing)})"
+    # One size of the counter-example says which it is; the others are beside it.
+    if found.witness and not any(_names(message, *one) for one in found.witness.items()):
+        message = f"{message} ({words.sizes(found.witness)})"
     related: list[types.DiagnosticRelatedInformation] = []
     if with_related:
         if found.witness:
@@ -67,6 +63,10 @@ def _diagnostic(view: View, found: ShapeDiagnostic, with_related: bool) -> types
         related_information=related or None,
         data={"witness": found.witness} if found.witness else None,
     )
+
+
+def _names(message: str, name: str, size: int) -> bool:
+    return re.search(rf"\b{re.escape(name)} ?= ?{size}\b", message) is not None
 
 
 def _related(view: View, related: Related) -> types.DiagnosticRelatedInformation:
