@@ -16,7 +16,7 @@ NPM := $(CLIENT)/npm.sh --prefix $(CLIENT)
 # Where the npm registry can't be reached there is nothing to check the extension with.
 with_npm = if $(MAKE) --no-print-directory -s $(CLIENT_READY); then $(NPM) $(1); \
     else echo "skipped: npm $(1), since npm can't install what it needs (above)" >&2; fi
-IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions resident/forking wire) adapters
+IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions resident/forking shapes/tracing wire) adapters
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench dist vsix images clean

@@ -49,12 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "dap":
         return _dap(options)
+    if options.command == "lsp":
+        return _lsp(options)
     if options.command == "doctor":
         return _doctor(options)
     if options.command == "demo":
         return _demo(options)
     if options.command == "host":
         return _host(options)
+    if options.command == "shapes":
+        return _shapes(options)
     _parser().print_help()
     return 0
 
@@ -71,21 +75,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     dap = commands.add_parser("dap", help="the debug adapter that an editor starts")
-    dap.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        type=_address,
-        help="wait for editors on a port instead of standard input and output",
-    )
-    dap.add_argument(
-        "--allow-remote",
-        action="store_true",
-        help="let --listen take an address that other machines reach; "
-        "whoever connects can run code here",
-    )
+    _add_listen(dap)
     # See `resident.handover`.
     dap.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     _add_log_dir(dap)
+
+    lsp = commands.add_parser(
+        "lsp", help="the language server: shapes in the editor before the program runs"
+    )
+    _add_listen(lsp)
+    lsp.add_argument(
+        "--stdio", action="store_true", help="the default; clients that always say it may"
+    )
+    _add_log_dir(lsp)
 
     # Parsed elsewhere, listed here.
     commands.add_parser("run", help="run a program and report each stop", add_help=False)
@@ -113,11 +115,50 @@ def _parser() -> argparse.ArgumentParser:
     host.add_argument("--json", action="store_true", help="status or facts as one JSON object")
     _add_python(host)
 
+    _add_shapes(commands.add_parser("shapes", help="the shapes of a file's tensors, without a run"))
+
     doctor = commands.add_parser("doctor", help="say what works here and what does not")
     doctor.add_argument("--json", action="store_true", help="as one JSON object")
     _add_python(doctor)
     _add_log_dir(doctor)
     return parser
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print a file with the shapes that its tensors will have. Nothing is run but "
+    )
+    parser.description += "the forward of its modules, without data, and what that needs."
+    parser.epilog = "Exit status: 1 if there are errors in the shapes, 2 if nothing can be traced."
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a Python file")
+    parser.add_argument("--class", metavar="C", dest="class_name", help="trace only this class")
+    parser.add_argument(
+        "--spec",
+        metavar="S",
+        action="append",
+        default=[],
+        help="the inputs, as in 'x: f32[B, 3, H, W], H %% 32 == 0'; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+    parser.add_argument(
+        "--object",
+        metavar="M:C",
+        default="",
+        help="trace an installed class in the place of a file",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="F",
+        default="",
+        help="JSON that the configuration of --object is made from",
+    )
+    parser.add_argument(
+        "--smt2",
+        metavar="F",
+        type=Path,
+        help="write the conditions on the sizes there, as SMT-LIB 2",
+    )
+    _add_python(parser)
 
 
 def _run_parser() -> argparse.ArgumentParser:
@@ -181,6 +222,21 @@ def _run_parser() -> argparse.ArgumentParser:
     )
     _add_log_dir(parser)
     return parser
+
+
+def _add_listen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=_address,
+        help="wait for editors on a port instead of standard input and output",
+    )
+    parser.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="let --listen take an address that other machines reach; "
+        "whoever connects can run code here",
+    )
 
 
 def _add_python(parser: argparse.ArgumentParser) -> None:
@@ -346,6 +402,12 @@ def _dap(options: argparse.Namespace) -> int:
     return serve(options.listen, options.allow_remote, options.log_dir)
 
 
+def _lsp(options: argparse.Namespace) -> int:
+    from tensorpoint.lsp.server import serve
+
+    return serve(options.listen, options.allow_remote, options.log_dir)
+
+
 def _host(options: argparse.Namespace) -> int:
     from tensorpoint.resident.commands import host
 
@@ -387,3 +449,23 @@ def _facts_of_last_run(as_json: bool) -> int:
     print(f"{run.program}, process {run.pid}, {'ended' if run.ended else 'as of'} {when}")
     print(table(facts))
     return 0
+
+
+def _shapes(options: argparse.Namespace) -> int:
+    from tensorpoint.shapes.show import Options, shapes
+
+    if bool(options.file) == bool(options.object):
+        print("tensorpoint shapes: name a FILE or --object MODULE:CLASS", file=sys.stderr)
+        return 2
+    return shapes(
+        Options(
+            file=options.file,
+            class_name=options.class_name,
+            specs=tuple(options.spec),
+            as_json=options.json,
+            object=options.object,
+            config=options.config,
+            smt2=options.smt2,
+            python=options.python,
+        )
+    )

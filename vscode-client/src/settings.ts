@@ -1,7 +1,7 @@
 /** The extension's settings, typed; package.json documents them. */
 import * as vscode from 'vscode';
 
-const SECTION = 'tensorpoint';
+export const SECTION = 'tensorpoint';
 
 interface Settings {
   python: string;

@@ -38,7 +38,7 @@ class Keeper:
     def leave_in(self, file: str) -> None:
         """Leave facts in this file from now on; what was recorded stays in the one before."""
         if file != self.file:
-            self._at_end()
+            self._save_if_possible()
         self.file = file
         if file:
             self._register()
@@ -106,7 +106,20 @@ class Keeper:
             except Exception as error:
                 self._on_fault("telling the facts of this run", error)
 
+    def _register(self) -> None:
+        if not self._registered:
+            self._registered = True
+            atexit.register(self._at_end)
+
     def _at_end(self) -> None:
+        self._save_if_possible()
+        if self._recorder.is_recording:
+            try:
+                self._tell(self._recorder.read())
+            except Exception as error:
+                self._on_fault("telling the facts of this run", error)
+
+    def _save_if_possible(self) -> None:
         try:
             self.save()
         except Exception as error:

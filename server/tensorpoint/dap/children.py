@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from .upstream import STREAM_LIMIT
+from ..serving import STREAM_LIMIT
 
 Message = dict[str, Any]
 OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

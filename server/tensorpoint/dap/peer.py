@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from ..serving import Writer
 from .framing import encode_message, read_message
 
 Message = dict[str, Any]
@@ -16,14 +17,6 @@ OnResponse = Callable[[Message], None]
 _log = logging.getLogger(__name__)
 #: Characters of a message that go into the log.
 _LOGGED = 4000
-
-
-class Writer(Protocol):
-    """What `Peer` needs of an `asyncio.StreamWriter`."""
-
-    def write(self, data: bytes) -> None: ...
-    async def drain(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Peer:

@@ -8,12 +8,11 @@ import logging
 import sys
 from pathlib import Path
 
+from ..serving import STREAM_LIMIT
 from . import resident
 from .peer import Peer
 
 _log = logging.getLogger(__name__)
-#: asyncio's default of 64 KiB would refuse long header-less lines early; bodies are not limited.
-STREAM_LIMIT = 1 << 20
 _EXIT_SECONDS = 10.0
 #: Run by its path: `-m` would let a `random.py` in the editor's working directory shadow Python's.
 _ADAPTER = Path(__file__).with_name("debugpy_adapter.py")

@@ -37,6 +37,10 @@ class ShapeRequest:
     class_name: str | None = None
     specs: tuple[str, ...] = ()
     symbolic: bool = True
+    #: In the place of a file: an installed class, `package.module:Class`, and a JSON file that its
+    #: configuration class is made from.
+    object: str = ""
+    config: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,5 @@ class ShapeTable:
     #: Files whose change makes this table stale.
     dependencies: tuple[str, ...] = ()
     seconds: float = 0.0
+    #: The conditions that the sizes meet on their way, for solvers.
+    smt2: str = ""

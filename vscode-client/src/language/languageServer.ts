@@ -1,10 +1,18 @@
 /** The language client, where the installed Tensorpoint has a language server. */
 import * as vscode from 'vscode';
-import { LanguageClient, TransportKind } from 'vscode-languageclient/node';
+import {
+  type ConfigurationParams,
+  type ConfigurationRequest,
+  LanguageClient,
+  type LSPAny,
+  type LSPObject,
+  type ResponseError,
+  TransportKind,
+} from 'vscode-languageclient/node';
 
-import { selectedInterpreter } from '../python/interpreter';
+import { onDidSelectInterpreter, selectedInterpreter } from '../python/interpreter';
 import type { Servers } from '../server/servers';
-import { onDidChangeSetting, setting } from '../settings';
+import { onDidChangeSetting, SECTION, setting } from '../settings';
 
 export class LanguageServer implements vscode.Disposable {
   private client: LanguageClient | undefined;
@@ -20,6 +28,7 @@ export class LanguageServer implements vscode.Disposable {
       vscode.commands.registerCommand('tensorpoint.restartLanguageServer', restart),
       onDidChangeSetting('languageServer.enable', () => void restart()),
       onDidChangeSetting('python', () => void restart()),
+      onDidSelectInterpreter(() => void restart(), log),
     ];
     void restart();
   }
@@ -45,8 +54,38 @@ export class LanguageServer implements vscode.Disposable {
       'tensorpoint',
       'Tensorpoint Language Server',
       { command, args, transport: TransportKind.stdio, options: { cwd: this.folder } },
-      { documentSelector: [{ scheme: 'file', language: 'python' }] },
+      {
+        documentSelector: [
+          { scheme: 'file', language: 'python' },
+          { scheme: 'untitled', language: 'python' },
+          { notebook: '*', language: 'python' },
+        ],
+        initializationOptions: { trusted: vscode.workspace.isTrusted },
+        outputChannel: this.log,
+        middleware: { workspace: { configuration: (params, token, next) => this.configuration(params, token, next) } },
+      },
     );
     await this.client.start();
+  }
+
+  /** What the server asks for: our settings, and the interpreter that is selected for the folder. */
+  private async configuration(
+    params: ConfigurationParams,
+    token: vscode.CancellationToken,
+    next: ConfigurationRequest.HandlerSignature,
+  ): Promise<LSPAny[] | ResponseError> {
+    const answers = await next(params, token);
+    if (!Array.isArray(answers)) return answers;
+    return Promise.all(
+      params.items.map(async ({ section, scopeUri }, index): Promise<LSPAny> => {
+        const answer: unknown = answers[index];
+        if (section !== SECTION) return answer as LSPAny;
+        const scope = scopeUri === undefined ? undefined : vscode.Uri.parse(scopeUri);
+        const { command } = await selectedInterpreter(scope, this.log);
+        const { shapes } = answer as { shapes: LSPObject };
+        // Inline values come from the debugger here, in one request and only for its own sessions.
+        return { python: command, shapes: { ...shapes, inlineValues: false } };
+      }),
+    );
   }
 }

@@ -27,6 +27,22 @@ export async function selectedInterpreter(
   return { command: FALLBACK, source: 'default' };
 }
 
+/** Hear of another choice in the Python extension, where there is one. */
+export function onDidSelectInterpreter(act: () => void, log: vscode.LogOutputChannel): vscode.Disposable {
+  const subscriptions: vscode.Disposable[] = [];
+  const subscribe = async () => {
+    if (vscode.extensions.getExtension(PYTHON_EXTENSION) === undefined) return;
+    try {
+      const { environments } = await PythonExtension.api();
+      subscriptions.push(environments.onDidChangeActiveEnvironmentPath(act));
+    } catch (error) {
+      log.warn(`the Python extension will not say when another interpreter is selected: ${String(error)}`);
+    }
+  };
+  const subscribed = subscribe();
+  return new vscode.Disposable(() => void subscribed.then(() => subscriptions.forEach((each) => void each.dispose())));
+}
+
 /** The interpreter that a configuration names, as a path that can be started from anywhere. */
 export function configuredInterpreter(config: vscode.DebugConfiguration): Interpreter | undefined {
   const given: unknown = config.python ?? config.pythonPath;

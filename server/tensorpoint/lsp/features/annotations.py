@@ -1,0 +1,181 @@
+"""Shapes as jaxtyping annotations: `x: Float[Tensor, "B 3 H W"]`.
+
+The text is changed only where it says nothing yet, or just `Tensor`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from lsprotocol import types
+
+from ...wire.shapes import ShapeHint, TracedCall
+from ..view import View
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+#: What jaxtyping calls kinds of dtypes; floats of any width are `Float`, since a model is cast.
+_KINDS = {"f": "Float", "bf": "Float", "i": "Int", "u": "UInt", "c": "Complex", "bool": "Bool"}
+#: A dim that it understands as it is: a size, a name.
+_PLAIN = re.compile(r"\d+|[A-Za-z_]\w*")
+
+
+def edits(view: View, call: TracedCall) -> list[types.TextEdit]:
+    """What annotates the traced function; nothing if there is nothing to add."""
+    if call.forward is None:
+        return []
+    function = function_at(view, call.forward.line)
+    tree = _parse(view)
+    if function is None or tree is None:
+        return []
+    tensor, imports = _tensor(tree)
+    found: list[types.TextEdit] = []
+    kinds: set[str] = set()
+
+    def annotate(dtype: str, dims: tuple[str, ...]) -> str | None:
+        kind = _KINDS.get(re.sub(r"\d.*", "", dtype))
+        if kind is None:
+            return None
+        kinds.add(kind)
+        return f'{kind}[{tensor}, "{" ".join(map(_dim, dims))}"]'
+
+    shapes = {given.name: (given.dtype, given.shape) for given in call.inputs}
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    for argument in arguments:
+        if argument.arg not in shapes or not _open(argument.annotation):
+            continue
+        text = annotate(*shapes[argument.arg])
+        if text is None:
+            continue
+        if argument.annotation is None:
+            col = _column(view, argument.lineno, argument.col_offset) + len(argument.arg)
+            found.append(insertion(view, argument.lineno, col, f": {text}"))
+        else:
+            found.append(_replace(view, argument.annotation, text))
+    output = _output(view, function)
+    if output is not None and _open(function.returns):
+        text = annotate(output.dtype, output.shape)
+        if text is not None and function.returns is not None:
+            found.append(_replace(view, function.returns, text))
+        elif text is not None and (place := _before_colon(view, function)) is not None:
+            found.append(insertion(view, *place, f" -> {text}"))
+    if found:
+        found += _imports(view, tree, kinds, imports)
+    return found
+
+
+def function_at(view: View, line: int) -> Function | None:
+    """The function whose `def` is in a line of the source."""
+    tree = _parse(view)
+    if tree is None:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, Function) and node.lineno == line:
+            return node
+    return None
+
+
+def insertion(view: View, line: int, col: int, text: str) -> types.TextEdit:
+    """Text that is put into a place of the source."""
+    place = view.position(line, col)
+    return types.TextEdit(types.Range(place, place), text)
+
+
+def _parse(view: View) -> ast.Module | None:
+    try:
+        return ast.parse(view.source.text)
+    except (SyntaxError, ValueError):  # half-written
+        return None
+
+
+def _dim(dim: str) -> str:
+    """A dim in jaxtyping's words; `_`, for any size, where it has none."""
+    if _PLAIN.fullmatch(dim):
+        return dim
+    # It evaluates expressions, but knows neither ceil nor floor, nor alternatives, nor spaces.
+    rounded = re.fullmatch(r"(ceil|floor)\((\w+) ?/ ?(\d+)\)", dim)
+    if rounded:
+        sign = "-" if rounded[1] == "ceil" else ""
+        return f"{sign}({sign}{rounded[2]}//{rounded[3]})"
+    if "|" in dim or "(" in dim or "/" in dim.replace("//", ""):
+        return "_"
+    return dim.replace(" ", "")
+
+
+def _open(annotation: ast.expr | None) -> bool:
+    """Whether there is no annotation, or one that says no more than that it is a tensor."""
+    return annotation is None or ast.unparse(annotation) in ("Tensor", "torch.Tensor")
+
+
+def _output(view: View, function: Function) -> ShapeHint | None:
+    """What the function returns, if all its returns agree on one tensor."""
+    last = function.end_lineno or function.lineno
+    found = [
+        hint
+        for hint in view.hints
+        if hint.kind == "return" and function.lineno <= hint.span.line <= last
+    ]
+    if not found or not found[0].dtype or any(hint.text != found[0].text for hint in found):
+        return None
+    return found[0]
+
+
+def _tensor(tree: ast.Module) -> tuple[str, list[str]]:
+    """How this file names `Tensor`, and what has to be imported for that."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "torch":
+            if any(name.name == "Tensor" and not name.asname for name in node.names):
+                return "Tensor", []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name == "torch":
+                    return f"{name.asname or 'torch'}.Tensor", []
+    return "Tensor", ["from torch import Tensor"]
+
+
+def _imports(
+    view: View, tree: ast.Module, kinds: set[str], others: list[str]
+) -> list[types.TextEdit]:
+    """Imports of what the annotations name, below those that are there."""
+    have = {
+        name.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "jaxtyping"
+        for name in node.names
+    }
+    missing = sorted(kinds - have)
+    texts = [f"from jaxtyping import {', '.join(missing)}"] if missing else []
+    texts += others
+    if not texts:
+        return []
+    line = view.part.first + 1
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and node is tree.body[0]):
+            line = (node.end_lineno or node.lineno) + 1
+    if not view.part.first < line <= view.part.first + len(view.part.lines):
+        return []
+    return [insertion(view, line, 0, "".join(f"{text}\n" for text in texts))]
+
+
+def _before_colon(view: View, function: Function) -> tuple[int, int] | None:
+    """Where ` -> ...` goes: behind the parenthesis before the body."""
+    for line in range(function.body[0].lineno, function.lineno - 1, -1):
+        ends = [match.end() for match in re.finditer(r"\)(?=\s*:)", view.line(line))]
+        if ends:
+            return line, ends[-1]
+    return None
+
+
+def _replace(view: View, node: ast.expr, text: str) -> types.TextEdit:
+    start = view.position(node.lineno, _column(view, node.lineno, node.col_offset))
+    end_line, end_col = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    end = view.position(end_line, _column(view, end_line, end_col))
+    return types.TextEdit(types.Range(start, end), text)
+
+
+def _column(view: View, line: int, offset: int) -> int:
+    """A column in characters, of one in bytes."""
+    return len(view.line(line).encode()[:offset].decode(errors="ignore"))

@@ -1,0 +1,414 @@
+"""`tensorpoint lsp`: who answers what. One server for each client, over stdio or a port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+import uuid
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any, cast
+
+from lsprotocol import types
+from pygls.io_ import run_async
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
+from pygls.protocol.language_server import lsp_method
+from pygls.uris import to_fs_path
+
+from .. import __version__, serving
+from .capabilities import Capabilities
+from .configuration import Configuration, environment_of
+from .features import completion
+from .features.code_actions import KIND, code_actions
+from .features.code_lens import code_lenses
+from .features.diagnostics import SOURCE, diagnostics
+from .features.hover import hover
+from .features.inlay_hints import find, inlay_hints, tooltip
+from .features.inline_values import inline_values
+from .measured import measured_at
+from .settings import Settings
+from .sources import Source, source_of
+from .tracing import Trace, Traces
+from .view import View
+from .warm import Warm
+
+_log = logging.getLogger(__name__)
+
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    notebook_selector=[
+        types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="python")])
+    ]
+)
+#: Files whose change can make a table stale.
+_WATCHED = ("**/*.py", "**/pyproject.toml")
+#: A client that can't be told to ask again waits so long for what is being traced.
+_WAIT_S = 20.0
+
+
+def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | None) -> int:
+    """Run the server until its clients are gone; returns the exit status."""
+    from ..shapes import trace
+
+    serving.start_log("lsp", log_dir)
+
+    async def converse(reader: asyncio.StreamReader, writer: serving.Writer) -> int:
+        server = Server(trace)
+        server.protocol.set_writer(cast("Any", writer))
+        try:
+            await run_async(
+                stop_event=server.left,
+                reader=reader,
+                protocol=server.protocol,
+                error_handler=server.report_server_error,
+            )
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            _log.info("the client is gone: %r", error)
+        finally:
+            await server.close()
+            writer.close()
+        return server.exit_status
+
+    return serving.serve("lsp", listen, allow_remote, converse)
+
+
+class _Protocol(LanguageServerProtocol):
+    """pygls's, but that `exit` ends this client's server, not the process with all the others."""
+
+    @lsp_method(types.EXIT)
+    def lsp_exit(self, *args: Any) -> Generator[Any, Any, None]:
+        """Leave the loop that reads messages."""
+        cast("Server", self._server).leave(0 if self._shutdown else 1)
+        yield from ()  # pygls's handlers are generators, which hand over to ours
+
+
+class Server(LanguageServer):
+    """The features, on the tables of what one client has open."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]: pygls passes arguments on
+            "tensorpoint",
+            __version__,
+            types.TextDocumentSyncKind.Incremental,
+            _NOTEBOOKS,
+            protocol_cls=_Protocol,
+        )
+        self.left = threading.Event()
+        self.exit_status = 0
+        self._capabilities = Capabilities(types.ClientCapabilities())
+        self._configuration = Configuration(self, self._complain)
+        self._traces = Traces(trace, self._changed, self._progress)
+        self._warm = Warm()
+        #: Sources that are open, by key; what was pushed for them.
+        self._open: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._register()
+
+    def _register(self) -> None:
+        for method, handler, options in (
+            (types.INITIALIZE, self._initialize, None),
+            (types.INITIALIZED, self._initialized, None),
+            (types.TEXT_DOCUMENT_DID_OPEN, self._did_open, None),
+            (types.TEXT_DOCUMENT_DID_CHANGE, self._did_change, None),
+            (types.TEXT_DOCUMENT_DID_SAVE, self._did_save, None),
+            (types.TEXT_DOCUMENT_DID_CLOSE, self._did_close, None),
+            (types.NOTEBOOK_DOCUMENT_DID_OPEN, self._notebook_did_open, None),
+            (types.NOTEBOOK_DOCUMENT_DID_CHANGE, self._notebook_did_change, None),
+            (types.NOTEBOOK_DOCUMENT_DID_CLOSE, self._notebook_did_close, None),
+            (types.WORKSPACE_DID_CHANGE_CONFIGURATION, self._did_change_configuration, None),
+            (types.WORKSPACE_DID_CHANGE_WATCHED_FILES, self._did_change_watched_files, None),
+            (types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self._did_change_folders, None),
+            (types.TEXT_DOCUMENT_INLAY_HINT, self._inlay_hint, None),
+            (types.INLAY_HINT_RESOLVE, self._inlay_hint_resolve, None),
+            (types.TEXT_DOCUMENT_HOVER, self._hover, None),
+            (types.TEXT_DOCUMENT_CODE_LENS, self._code_lens, None),
+            (types.TEXT_DOCUMENT_INLINE_VALUE, self._inline_value, None),
+            (
+                types.TEXT_DOCUMENT_DIAGNOSTIC,
+                self._diagnostic,
+                types.DiagnosticOptions(
+                    inter_file_dependencies=True, workspace_diagnostics=False, identifier=SOURCE
+                ),
+            ),
+            (
+                types.TEXT_DOCUMENT_CODE_ACTION,
+                self._code_action,
+                types.CodeActionOptions(code_action_kinds=[KIND]),
+            ),
+            (
+                types.TEXT_DOCUMENT_COMPLETION,
+                self._completion,
+                types.CompletionOptions(trigger_characters=[*completion.TRIGGERS]),
+            ),
+        ):
+            # A partial, since pygls marks what it is given, and methods can not be marked.
+            self.feature(method, options)(functools.partial(cast("Any", handler)))
+
+    def leave(self, status: int) -> None:
+        """End the conversation."""
+        self.exit_status = status
+        self.left.set()
+
+    async def close(self) -> None:
+        """End what is being done for this client."""
+        await self._traces.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- life
+
+    def _initialize(self, params: types.InitializeParams) -> None:
+        self._capabilities = Capabilities(params.capabilities)
+        self._configuration.begin(params.initialization_options)
+
+    async def _initialized(self, _: types.InitializedParams) -> None:
+        registrations: list[types.Registration] = []
+        if self._capabilities.registers_configuration:
+            registrations.append(
+                types.Registration(
+                    str(uuid.uuid4()), types.WORKSPACE_DID_CHANGE_CONFIGURATION, None
+                )
+            )
+        if self._capabilities.registers_watched_files:
+            options = types.DidChangeWatchedFilesRegistrationOptions(
+                [types.FileSystemWatcher(glob) for glob in _WATCHED]
+            )
+            registrations.append(
+                types.Registration(
+                    str(uuid.uuid4()), types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options
+                )
+            )
+        if registrations:
+            try:
+                await self.client_register_capability_async(types.RegistrationParams(registrations))
+            except Exception as error:  # a client that promised what it does not do
+                _log.warning("client/registerCapability: %r", error)
+
+    def _complain(self, message: str) -> None:
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))
+
+    # -- documents
+
+    def _did_open(self, params: types.DidOpenTextDocumentParams) -> None:
+        self._update(params.text_document.uri, at_once=True)
+
+    def _did_change(self, params: types.DidChangeTextDocumentParams) -> None:
+        self._update(params.text_document.uri)
+
+    def _did_save(self, params: types.DidSaveTextDocumentParams) -> None:
+        # Clients that watch no files: what is open can depend on what is saved.
+        self._files_changed([params.text_document.uri])
+
+    def _did_close(self, params: types.DidCloseTextDocumentParams) -> None:
+        self._closed(params.text_document.uri, [params.text_document.uri])
+
+    def _notebook_did_open(self, params: types.DidOpenNotebookDocumentParams) -> None:
+        self._update(params.notebook_document.uri, at_once=True)
+
+    def _notebook_did_change(self, params: types.DidChangeNotebookDocumentParams) -> None:
+        self._update(params.notebook_document.uri)
+
+    def _notebook_did_close(self, params: types.DidCloseNotebookDocumentParams) -> None:
+        cells = [document.uri for document in params.cell_text_documents]
+        self._closed(params.notebook_document.uri, cells)
+
+    def _closed(self, key: str, documents: list[str]) -> None:
+        self._open.discard(key)
+        self._traces.forget(key)
+        if not self._capabilities.pulls_diagnostics:
+            for uri in documents:
+                self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+    def _did_change_configuration(self, params: types.DidChangeConfigurationParams) -> None:
+        self._configuration.changed(params.settings)
+        self._update_all()
+
+    def _did_change_folders(self, _: types.DidChangeWorkspaceFoldersParams) -> None:
+        self._configuration.changed(None)
+        self._update_all()
+
+    def _did_change_watched_files(self, params: types.DidChangeWatchedFilesParams) -> None:
+        self._files_changed([change.uri for change in params.changes])
+
+    def _files_changed(self, uris: list[str]) -> None:
+        paths = [path for uri in uris if (path := to_fs_path(uri))]
+        if any(path.endswith("pyproject.toml") for path in paths):
+            self._traces.forget_all()
+            self._update_all()
+            return
+        for key in self._traces.stale(paths):
+            self._update(key)
+
+    def _update_all(self) -> None:
+        for key in self._open:
+            self._update(key)
+            # What is shown depends on settings, even where the table stays.
+            self._changed(key)
+
+    def _update(self, uri: str, at_once: bool = False) -> None:
+        self._later(self._trace(uri, at_once))
+
+    async def _trace(self, uri: str, at_once: bool) -> None:
+        source = source_of(self.workspace, uri)
+        if source is None:
+            return
+        self._open.add(source.key)
+        folder = self._folder(source)
+        settings = await self._configuration.of(folder)
+        # While the client answered there may have been an edit, or the end.
+        source = source_of(self.workspace, uri)
+        if source is None:
+            return
+        if not settings.trusted or not settings.shapes.enable:
+            self._traces.forget(source.key)
+            self._changed(source.key)
+            return
+        path = None if folder is None else to_fs_path(folder)
+        environment = environment_of(settings, Path(path) if path else None)
+        self._warm.begin(environment)
+        delay = 0 if at_once else settings.shapes.delay / 1000
+        self._traces.update(source, settings.shapes.inputs, environment, delay)
+
+    def _folder(self, source: Source) -> str | None:
+        """The innermost workspace folder that a source is in."""
+        folders = [
+            uri for uri in self.workspace.folders if source.key.startswith(uri.rstrip("/") + "/")
+        ]
+        if folders:
+            return max(folders, key=len)
+        return self.workspace.root_uri
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a fault of ours", exc_info=error)
+
+    # -- telling
+
+    def _changed(self, key: str) -> None:
+        """There is something new to show of a source."""
+        if key not in self._open:
+            return
+        for refresh in self._capabilities.refreshes:
+            refresh(self)(None)
+        if not self._capabilities.pulls_diagnostics:
+            self._later(self._push(key))
+
+    async def _push(self, key: str) -> None:
+        source = source_of(self.workspace, key)
+        for part in source.parts if source is not None else ():
+            view = await self._view(part.uri, wait=False)
+            if view is None or part.uri not in self.workspace.text_documents:
+                continue
+            self.text_document_publish_diagnostics(
+                types.PublishDiagnosticsParams(
+                    part.uri,
+                    diagnostics(view, self._capabilities.shows_related),
+                    view.part.version,
+                )
+            )
+
+    @contextlib.asynccontextmanager
+    async def _progress(self, title: str) -> AsyncGenerator[None]:
+        """A progress bar of the client, if it has them."""
+        if not self._capabilities.shows_progress:
+            yield
+            return
+        token = str(uuid.uuid4())
+        await self.window_work_done_progress_create_async(types.WorkDoneProgressCreateParams(token))
+        begin = types.WorkDoneProgressBegin(title, cancellable=False)
+        self.work_done_progress.begin(token, begin)
+        try:
+            yield
+        finally:
+            self.work_done_progress.end(token, types.WorkDoneProgressEnd())
+
+    # -- features
+
+    async def _view(self, uri: str, wait: bool) -> View | None:
+        """What is known of a document; with `wait`, when it has been traced as it is."""
+        source = source_of(self.workspace, uri)
+        if source is None:
+            return None
+        settings: Settings = await self._configuration.of(self._folder(source))
+        if not settings.trusted or not settings.shapes.enable:
+            return None
+        if wait:
+            # The trace of an edit begins a moment after it.
+            await asyncio.sleep(0)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._traces.settled(source.key), _WAIT_S)
+        source = source_of(self.workspace, uri)
+        part = None if source is None else source.part(uri)
+        if source is None or part is None:
+            return None
+        table, problem = self._traces.table(source)
+        codec = self.workspace.position_codec
+        return View(source, part, table, settings.shapes, codec, problem)
+
+    async def _inlay_hint(self, params: types.InlayHintParams) -> list[types.InlayHint] | None:
+        wait = not self._capabilities.refreshes_hints
+        view = await self._view(params.text_document.uri, wait)
+        if view is None:
+            return None
+        lazy = self._capabilities.resolves_tooltips
+        return inlay_hints(view, params.range, self._capabilities.formats, lazy)
+
+    async def _inlay_hint_resolve(self, hint: types.InlayHint) -> types.InlayHint:
+        data = cast("dict[str, Any]", hint.data or {})
+        view = await self._view(str(data.get("uri", "")), wait=False)
+        found = None if view is None else find(view, data)
+        if view is not None and found is not None:
+            hint.tooltip = tooltip(view, found, self._capabilities.formats)
+        return hint
+
+    async def _hover(self, params: types.HoverParams) -> types.Hover | None:
+        view = await self._view(params.text_document.uri, wait=False)
+        if view is None:
+            return None
+        line, _ = view.place(params.position)
+        found = await asyncio.to_thread(measured_at, view.source, line)
+        return hover(view, params.position, self._capabilities.formats, found)
+
+    async def _code_lens(self, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+        wait = not self._capabilities.refreshes_lenses
+        view = await self._view(params.text_document.uri, wait)
+        return None if view is None else code_lenses(view)
+
+    async def _inline_value(
+        self, params: types.InlineValueParams
+    ) -> list[types.InlineValue] | None:
+        view = await self._view(params.text_document.uri, wait=False)
+        return None if view is None else inline_values(view, params.range, params.context)
+
+    async def _diagnostic(
+        self, params: types.DocumentDiagnosticParams
+    ) -> types.RelatedFullDocumentDiagnosticReport:
+        wait = not self._capabilities.refreshes_diagnostics
+        view = await self._view(params.text_document.uri, wait)
+        found = [] if view is None else diagnostics(view, self._capabilities.shows_related)
+        return types.RelatedFullDocumentDiagnosticReport(found)
+
+    async def _code_action(
+        self, params: types.CodeActionParams
+    ) -> list[types.CodeAction | types.Command] | None:
+        view = await self._view(params.text_document.uri, wait=False)
+        if view is None:
+            return None
+        versioned = self._capabilities.changes_documents
+        return [*code_actions(view, params.range, params.context.only, versioned)]
+
+    async def _completion(self, params: types.CompletionParams) -> types.CompletionList | None:
+        view = await self._view(params.text_document.uri, wait=False)
+        if view is None:
+            return None
+        return types.CompletionList(False, completion.completions(view, params.position))

@@ -1,0 +1,260 @@
+"""Keeps one table for each source: traces its text when it has been still for a moment.
+
+First by probes alone, for hints at once, then with the symbolic pass, for what takes longer. A
+newer text ends the trace of an older one. The last good table stays until there is another.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ..resident.jobs import Outcome
+from ..resident.messages import Environment
+from ..wire.shapes import ShapeRequest, ShapeTable
+from .shift import moved, shift
+from .sources import Source
+
+_log = logging.getLogger(__name__)
+
+Trace: TypeAlias = Callable[[ShapeRequest, Environment], Awaitable[Outcome[ShapeTable]]]
+Progress: TypeAlias = Callable[[str], AbstractAsyncContextManager[None]]
+
+#: Traces at a time, of all sources: each takes a core.
+_AT_A_TIME = 2
+#: Tables of former texts that a source keeps: undo shows them at once.
+_KEPT = 4
+#: Until then a trace is too short for a progress bar.
+_PROGRESS_AFTER_S = 0.8
+#: A file without any of these has no tensors: it is not traced.
+_WORTH = re.compile(
+    r"\b(torch|torchvision|transformers|timm|lightning|jaxtyping|nn\.Module|def forward)\b"
+    r"|# *tensorpoint:"
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A table and the text that it is of."""
+
+    lines: tuple[str, ...]
+    table: ShapeTable
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a trace is asked for: as long as it stays the same, so does the answer."""
+
+    path: str
+    text: str
+    specs: tuple[str, ...]
+    python: tuple[str, ...]
+
+
+@dataclass
+class _Entry:
+    wanted: Wanted | None = None
+    task: asyncio.Task[None] | None = None
+    known: Known | None = None
+    #: Why the newest text has no table, in a sentence.
+    problem: str = ""
+    #: By what was wanted: the table, and when the files that it depends on were changed.
+    former: dict[Wanted, tuple[Known, tuple[int, ...]]] = field(
+        default_factory=dict[Wanted, tuple[Known, tuple[int, ...]]]
+    )
+
+
+class Traces:
+    """The tables of all sources of one client."""
+
+    def __init__(self, trace: Trace, changed: Callable[[str], None], progress: Progress) -> None:
+        self._trace = trace
+        self._changed = changed
+        self._progress = progress
+        self._entries: dict[str, _Entry] = {}
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+
+    def update(
+        self, source: Source, specs: tuple[str, ...], environment: Environment, delay: float
+    ) -> None:
+        """Have the source traced as it is now, unless it is or is being."""
+        wanted = Wanted(source.path, source.text, specs, environment.python)
+        entry = self._entries.setdefault(source.key, _Entry())
+        if entry.wanted == wanted:
+            return
+        _cancel(entry)
+        entry.wanted = wanted
+        if not _WORTH.search(wanted.text):
+            known = Known(source.lines, ShapeTable(source.path))
+            if entry.known is not None or entry.problem:
+                entry.known, entry.problem = known, ""
+                self._changed(source.key)
+            return
+        former = entry.former.get(wanted)
+        if former is not None and former[1] == _stamps(former[0].table):
+            entry.known, entry.problem = former[0], ""
+            self._changed(source.key)
+            return
+        entry.task = asyncio.ensure_future(self._run(source, wanted, environment, delay))
+
+    def stale(self, paths: Iterable[str]) -> list[str]:
+        """Forget what depends on one of these files; returns the sources that do."""
+        changed = {os.path.realpath(path) for path in paths}
+        found: list[str] = []
+        for key, entry in self._entries.items():
+            if entry.known is None:
+                continue
+            needed = {os.path.realpath(path) for path in entry.known.table.dependencies}
+            if changed & needed:
+                entry.wanted = None
+                entry.former.clear()
+                found.append(key)
+        return found
+
+    def forget(self, key: str) -> None:
+        """Drop a source that is closed."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            _cancel(entry)
+
+    def forget_all(self) -> list[str]:
+        """Drop all: nothing may be traced any more, or all is to be traced anew."""
+        keys = [*self._entries]
+        for key in keys:
+            self.forget(key)
+        return keys
+
+    async def close(self) -> None:
+        """End what runs, and wait for its end: no process of ours stays."""
+        tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
+        self.forget_all()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def settled(self, key: str) -> None:
+        """Wait until nothing is being traced for a source."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.task is not None:
+            await asyncio.wait({entry.task})
+
+    def table(self, source: Source) -> tuple[ShapeTable, str]:
+        """The newest table, in the place of the text as it is now, and what is wrong with it."""
+        entry = self._entries.get(source.key)
+        if entry is None or entry.known is None:
+            return ShapeTable(source.path), "" if entry is None else entry.problem
+        lines = source.lines
+        if entry.known.lines == lines:
+            return entry.known.table, entry.problem
+        return shift(entry.known.table, moved(entry.known.lines, lines)), entry.problem
+
+    async def _run(
+        self, source: Source, wanted: Wanted, environment: Environment, delay: float
+    ) -> None:
+        entry = self._entries[source.key]
+        await asyncio.sleep(delay)
+        async with self._slots, self._shown(os.path.basename(wanted.path)):
+            outcome = await self._ask(wanted, environment, symbolic=False)
+            self._take(entry, source, outcome, symbolic=False)
+            if outcome.value is not None and outcome.value.calls:
+                outcome = await self._ask(wanted, environment, symbolic=True)
+                self._take(entry, source, outcome, symbolic=True)
+        if outcome.value is not None:
+            entry.former[wanted] = (Known(source.lines, outcome.value), _stamps(outcome.value))
+            while len(entry.former) > _KEPT:
+                del entry.former[next(iter(entry.former))]
+
+    async def _ask(
+        self, wanted: Wanted, environment: Environment, symbolic: bool
+    ) -> Outcome[ShapeTable]:
+        """One trace; a fault in it is an outcome, too: it must not end the server."""
+        request = ShapeRequest(wanted.path, wanted.text, None, wanted.specs, symbolic)
+        try:
+            outcome = await self._trace(request, environment)
+        except Exception as error:
+            _log.exception("tracing %s", wanted.path)
+            return Outcome(None, f"{type(error).__name__}: {error}")
+        _log.info(
+            "%s: traced in %.2f s, symbolic=%s, forked=%s %s %s",
+            *(wanted.path, outcome.seconds, symbolic, outcome.forked),
+            *(outcome.error, outcome.traceback),
+        )
+        return outcome
+
+    def _take(
+        self, entry: _Entry, source: Source, outcome: Outcome[ShapeTable], symbolic: bool
+    ) -> None:
+        """Have what came of a trace be what is known."""
+        table, lines = outcome.value, source.lines
+        if (table is None or not table.calls) and _is_broken(source.text):
+            # The editor says what is wrong; the last good table stays.
+            entry.problem = ""
+        elif table is not None:
+            if not symbolic and entry.known is not None:
+                # What the symbolic pass had found stays until it has looked again: no flicker.
+                before = shift(entry.known.table, moved(entry.known.lines, lines))
+                table = replace(table, diagnostics=table.diagnostics or before.diagnostics)
+            entry.known, entry.problem = Known(lines, table), ""
+        elif not symbolic:
+            entry.problem = _problem(outcome)
+        self._changed(source.key)
+
+    @contextlib.asynccontextmanager
+    async def _shown(self, name: str) -> AsyncGenerator[None]:
+        """A progress bar, if it takes long."""
+
+        async def show() -> None:
+            await asyncio.sleep(_PROGRESS_AFTER_S)
+            async with self._progress(f"Shapes of {name}"):
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(show())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _cancel(entry: _Entry) -> None:
+    if entry.task is not None:
+        entry.task.cancel()
+        entry.task = None
+
+
+def _stamps(table: ShapeTable) -> tuple[int, ...]:
+    """When the files that a table depends on were changed."""
+    stamps: list[int] = []
+    for path in table.dependencies:
+        try:
+            stamps.append(os.stat(path).st_mtime_ns)
+        except OSError:
+            stamps.append(0)
+    return tuple(stamps)
+
+
+def _is_broken(text: str) -> bool:
+    """Whether a text is no Python: half-written, mostly.
+
+    Another version may run the program. So this is asked only where that one has found nothing.
+    """
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return False
+
+
+def _problem(outcome: Outcome[ShapeTable]) -> str:
+    """Why there is no table, in a sentence."""
+    if outcome.error.startswith("not within"):
+        return (
+            f"tracing was ended: {outcome.error}. Code at the top level of the file runs when it "
+            'is imported; put what trains below `if __name__ == "__main__":`.'
+        )
+    return f"the file can't be traced: {outcome.error}."

@@ -1,0 +1,148 @@
+"""How shapes and sizes are put into words: for hovers, tooltips and code lenses. Markdown.
+
+All of it reads well without rendering, too: some clients show plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from lsprotocol import types
+
+from ..wire.shapes import Origin, ShapeHint, ShapeTable, TracedCall, TracedInput
+
+#: Executions that are listed; a block of a large model has hundreds.
+_LISTED = 12
+
+_ORIGINS: Mapping[Origin, str] = {
+    "symbolic": "symbolic: FX tracing and runs at several sizes agree",
+    "probed": "probed: fits runs at several sizes",
+    "measured": "measured in the last run",
+}
+#: Where inputs come from, and whether that is a guess.
+_SOURCES: Mapping[str, tuple[str, bool]] = {
+    "spec": ("as specified", False),
+    "jaxtyping": ("as annotated", False),
+    "last run": ("as in the last run", False),
+    "call": ("as in a call found in the code", True),
+    "first use": ("guessed from its first use", True),
+    "repair": ("guessed: the smallest that fits", True),
+}
+
+
+def amount(number: float, unit: str = "") -> str:
+    """A count with three digits: `25.6 M`, `8.2 G` with `unit` behind it."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}{unit}"
+    return f"{number:g} {unit}".rstrip()
+
+
+def memory(size: float) -> str:
+    """Bytes, in the units that memory is bought in."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} bytes"
+
+
+def sizes(table: Mapping[str, int]) -> str:
+    """`B = 2, T = 128`."""
+    return ", ".join(f"{name} = {size}" for name, size in table.items())
+
+
+def shape(dtype: str, dims: Sequence[str]) -> str:
+    """`f32[B, 3]`."""
+    return f"{dtype}[{', '.join(dims)}]"
+
+
+def spec(inputs: Sequence[TracedInput]) -> str:
+    """Inputs as they are specified: `x: f32[B, 3], mask: bool[B]`."""
+    return ", ".join(f"{given.name}: {shape(given.dtype, given.shape)}" for given in inputs)
+
+
+def guessed(given: TracedInput) -> bool:
+    """Whether the user should have a look at this input."""
+    return _SOURCES.get(given.origin, ("", True))[1]
+
+
+def signature(call: TracedCall) -> str:
+    """What goes in and what comes out, in one line."""
+    return f"{spec(call.inputs) or 'no tensors'} → {call.output}"
+
+
+def costs(call: TracedCall) -> list[str]:
+    """How large a traced call is: `25.6 M parameters`, `8.2 GFLOPs at B = 1`."""
+    found: list[str] = []
+    if call.parameters:
+        found.append(f"{amount(call.parameters)} parameters")
+    if call.flops:
+        at = f" at {sizes(call.sizes)}" if call.sizes else ""
+        found.append(f"{amount(call.flops, 'FLOPs')}{at}")
+    return found
+
+
+def describe_call(call: TracedCall) -> str:
+    """A traced class or function as a whole."""
+    lines = [f"**{call.qualname}** `{signature(call)}`"]
+    if call.constructor and call.constructor != call.qualname:
+        lines.append(f"- built by `{call.constructor}`")
+    lines += [f"- {text}" for text in costs(call)]
+    for given in call.inputs:
+        where = _SOURCES.get(given.origin, (given.origin, True))[0]
+        lines.append(f"- `{given.name}: {shape(given.dtype, given.shape)}` {where}")
+    if any(map(guessed, call.inputs)):
+        lines.append("- a code action here writes the inputs down, to be corrected")
+    lines += [f"- assumes `{assumption}`" for assumption in call.assumptions]
+    return "\n".join(lines)
+
+
+def describe_hint(hint: ShapeHint, table: ShapeTable) -> str:
+    """All that is known of one value."""
+    name = hint.name if len(hint.name) <= 60 else f"{hint.name[:57]}..."
+    lines = [f"**{name}** `{hint.text}`", f"- {_ORIGINS[hint.origin]}"]
+    if hint.count > 1 and len(hint.executions) <= 1:
+        lines.append(f"- the same in {hint.count} executions")
+    lines += [f"- `{constant}`" for constant in hint.constants]
+    if hint.parameters:
+        lines.append(f"- {amount(hint.parameters)} parameters")
+    call = call_of(hint, table)
+    at = f" at {sizes(call.sizes)}" if call is not None and call.sizes else ""
+    if hint.flops:
+        lines.append(f"- {amount(hint.flops, 'FLOPs')}{at}")
+    if hint.bytes:
+        lines.append(f"- {memory(hint.bytes)}{at}")
+    if call is not None:
+        lines += [f"- assumes `{assumption}`" for assumption in call.assumptions]
+        guesses = [given.name for given in call.inputs if guessed(given)]
+        if guesses:
+            lines.append(f"- the shape of {' and '.join(guesses)} is a guess")
+    if len(hint.executions) > 1:
+        lines += ["", f"{hint.count} executions:", ""]
+        for one in hint.executions[:_LISTED]:
+            times = f" ×{one.count}" if one.count > 1 else ""
+            lines.append(f"- `{shape(one.dtype, one.shape)}`{times} `{one.call_path}`")
+        left = len(hint.executions) - _LISTED
+        if left > 0:
+            lines.append(f"- and {left} more")
+    return "\n".join(lines)
+
+
+def call_of(hint: ShapeHint, table: ShapeTable) -> TracedCall | None:
+    """The traced call in which the value came to be."""
+    if len(table.calls) == 1:
+        return table.calls[0]
+    for one in hint.executions:
+        root = one.call_path.partition(":")[0]
+        for call in table.calls:
+            if root == call.qualname or root.startswith(f"{call.qualname}."):
+                return call
+    return None
+
+
+def markup(text: str, formats: Sequence[types.MarkupKind] | None) -> types.MarkupContent:
+    """Markdown for a client that renders it, the same without marks for others."""
+    if formats is None or types.MarkupKind.Markdown in formats:
+        return types.MarkupContent(types.MarkupKind.Markdown, text)
+    return types.MarkupContent(types.MarkupKind.PlainText, re.sub(r"\*\*|`", "", text))

@@ -1,0 +1,40 @@
+"""A trace as a job of the user's interpreter."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from ..resident.jobs import Job, Outcome, run_job
+from ..resident.messages import Environment
+from ..wire.shapes import ShapeRequest, ShapeTable
+
+_ENTRY = str(Path(__file__).parent / "entry")
+#: A first import of torch and transformers on a busy machine takes 20 s.
+SECONDS = 60.0
+MEMORY_MIB = 4096
+
+
+async def trace(
+    request: ShapeRequest,
+    environment: Environment | None = None,
+    *,
+    seconds: float = SECONDS,
+    memory_mib: int = MEMORY_MIB,
+) -> Outcome[ShapeTable]:
+    """The table of a file. What fails in the tracer is an outcome that says so."""
+    job = Job(
+        "tensorpoint_shapes:trace",
+        dataclasses.asdict(request),
+        (_ENTRY,),
+        seconds=seconds,
+        memory_mib=memory_mib,
+    )
+    return await run_job(environment or environment_of(), job, ShapeTable)
+
+
+def environment_of(python: str | None = None) -> Environment:
+    """The environment of an interpreter (this one), with our own variables."""
+    return Environment((os.path.abspath(python or sys.executable),), dict(os.environ))

@@ -1,0 +1,194 @@
+"""A table as text, the annotated source, and as JSON, for `tensorpoint shapes`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, Span, TracedCall
+from .calling import environment_of, trace
+
+_COLORS = {"error": "red", "warning": "yellow", "information": "blue", "hint": "dim"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    file: str | None
+    class_name: str | None = None
+    specs: tuple[str, ...] = ()
+    as_json: bool = False
+    object: str = ""
+    config: str = ""
+    smt2: Path | None = None
+    python: str | None = None
+
+
+def shapes(options: Options) -> int:
+    """`tensorpoint shapes`: 1 if there are errors in the shapes, 2 if there is no table."""
+    try:
+        text = Path(options.file).read_text(encoding="utf-8") if options.file else ""
+        if options.config:
+            Path(options.config).read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"tensorpoint shapes: {error}", file=sys.stderr)
+        return 2
+    request = ShapeRequest(
+        os.path.abspath(options.file) if options.file else "",
+        text,
+        options.class_name,
+        options.specs,
+        object=options.object,
+        config=os.path.abspath(options.config) if options.config else "",
+    )
+    outcome = asyncio.run(trace(request, environment_of(options.python)))
+    table = outcome.value
+    if table is None:
+        print(f"tensorpoint shapes: {outcome.error}", file=sys.stderr)
+        if outcome.traceback:
+            print(outcome.traceback, file=sys.stderr)
+        return 2
+    if options.smt2 is not None:
+        options.smt2.write_text(table.smt2, encoding="utf-8")
+    if options.as_json:
+        print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
+    else:
+        _print(
+            Console(highlight=False, soft_wrap=True),
+            table,
+            text or Path(table.path).read_text("utf-8"),
+        )
+    if any(each.severity == "error" for each in table.diagnostics):
+        return 1
+    return 0 if table.calls else 2
+
+
+def as_json(table: ShapeTable) -> dict[str, Any]:
+    """The table for programs; `target` is the first traced call, `others` are the rest."""
+    first: dict[str, Any] = {"target": None, "inputs": [], "assumptions": []}
+    if table.calls:
+        first = _call(table.calls[0])
+    return {
+        **first,
+        "hints": [_hint(each) for each in table.hints],
+        "diagnostics": [_diagnostic(each) for each in table.diagnostics],
+        "others": [_call(each) for each in table.calls[1:]],
+        "untraced": list(table.untraced),
+    }
+
+
+def _call(call: TracedCall) -> dict[str, Any]:
+    return {
+        "target": {"qualname": call.qualname, "constructor": call.constructor},
+        "inputs": [
+            {"name": i.name, "dtype": i.dtype, "shape": list(i.shape), "origin": i.origin}
+            for i in call.inputs
+        ],
+        "assumptions": list(call.assumptions),
+    }
+
+
+def _place(span: Span) -> dict[str, int]:
+    return {
+        "line": span.line,
+        "col": span.col,
+        "end_line": span.end_line,
+        "end_col": span.end_col,
+    }
+
+
+def _hint(hint: ShapeHint) -> dict[str, Any]:
+    return {
+        **_place(hint.span),
+        "name": hint.name,
+        "kind": hint.kind,
+        "text": hint.text,
+        "dtype": hint.dtype,
+        "shape": list(hint.shape),
+        "origin": hint.origin,
+        "count": hint.count,
+    }
+
+
+def _diagnostic(found: ShapeDiagnostic) -> dict[str, Any]:
+    return {
+        **_place(found.span),
+        "severity": found.severity,
+        "code": found.code,
+        "message": found.message,
+        "witness": found.witness,
+    }
+
+
+# -- text
+
+
+def _print(console: Console, table: ShapeTable, text: str) -> None:
+    for call in table.calls:
+        _print_call(console, call)
+    notes: dict[int, list[str]] = {}
+    for hint in table.hints:
+        if hint.kind in ("target", "argument"):
+            notes.setdefault(hint.span.line, []).append(f"{hint.name}: {hint.text}")
+        elif hint.kind == "return":
+            notes.setdefault(hint.span.end_line, []).append(f"→ {hint.text}")
+    faults: dict[int, list[ShapeDiagnostic]] = {}
+    for found in table.diagnostics:
+        faults.setdefault(found.span.line, []).append(found)
+    lines = text.split("\n")
+    for number in sorted(_shown(notes.keys() | faults.keys(), len(lines))):
+        code = escape(lines[number - 1])
+        said = escape("   ".join(notes.get(number, ())))
+        console.print(f"[dim]{number:4}[/] {code}" + (f"  [cyan]# {said}[/]" if said else ""))
+        for found in faults.get(number, ()):
+            color, indent = _COLORS[found.severity], " " * (5 + found.span.col)
+            console.print(f"{indent}[{color}]^ {found.severity}: {escape(found.message)}[/]")
+    for reason in table.untraced:
+        console.print(f"[yellow]not traced:[/] {escape(reason)}")
+
+
+def _shown(lines: Sequence[int] | set[int], last: int) -> set[int]:
+    """Lines with something to say, and those between them unless there are many."""
+    wanted = sorted(lines)
+    shown = set(wanted)
+    for first, second in zip(wanted, wanted[1:]):
+        if second - first <= 6:
+            shown.update(range(first, second))
+    return {number for number in shown if 1 <= number <= last}
+
+
+def _print_call(console: Console, call: TracedCall) -> None:
+    inputs = ", ".join(
+        f"{i.name}: {i.dtype}[{', '.join(i.shape)}]" if i.shape else f"{i.name}: {i.dtype}"
+        for i in call.inputs
+    )
+    facts = [f"{_large(call.parameters)} parameters"] if call.parameters else []
+    if call.flops:
+        sizes = ", ".join(f"{name} = {size}" for name, size in call.sizes.items())
+        facts.append(
+            f"{_large(call.flops)} FLOPs at {sizes}" if sizes else f"{_large(call.flops)} FLOPs"
+        )
+    origins = ", ".join(dict.fromkeys(i.origin for i in call.inputs))
+    console.print(f"[bold]{escape(call.constructor)}[/]({escape(inputs)}) → {escape(call.output)}")
+    console.print(
+        f"  [dim]{escape(' · '.join([*facts, f'inputs: {origins}', *call.assumptions]))}[/]"
+    )
+
+
+def _large(number: int) -> str:
+    value = float(number)
+    for unit in ("", " k", " M", " G"):
+        if value < 1000:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g} T"

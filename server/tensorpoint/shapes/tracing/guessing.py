@@ -1,0 +1,277 @@
+"""The inputs that a `forward` takes, where nothing says so: what it does first with each of them.
+
+A stand-in is passed for an input. The first function of torch that meets it together with a weight
+tells its rank, its channels and its dtype: `conv2d` with a weight (64, 3, 7, 7) means f32[B, 3, H,
+W], `embedding` i64[B, T]. Where nothing is met, likely inputs are tried, made from the module's
+weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .inputs import Input, Spec, TensorSpec, build
+from .modes import Assumptions, without_data
+from .sizes import first_sizes
+
+#: Inputs whose names are as good as a specification, in transformers and its like.
+_NAMED: dict[str, TensorSpec] = {
+    "input_ids": TensorSpec("i64", ("B", "T")),
+    "attention_mask": TensorSpec("i64", ("B", "T")),
+    "decoder_input_ids": TensorSpec("i64", ("B", "U")),
+    "token_type_ids": TensorSpec("i64", ("B", "T")),
+    "position_ids": TensorSpec("i64", ("B", "T")),
+}
+_MOST_TRIES = 24
+
+
+class _Met(Exception):
+    """The stand-in `name` met `function`, with weights of these sizes, and other arguments."""
+
+    def __init__(self, name: str, function: str, weights: list[tuple[int, ...]], rest: Any) -> None:
+        super().__init__(f"{name} met {function}")
+        self.name, self.function, self.weights, self.rest = name, function, weights, rest
+
+
+class _StandIn:
+    """Stands for an input. Not a tensor, so that every use of it is seen."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        values = [*args, *(kwargs or {}).values()]
+        flat = [
+            v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])
+        ]
+        stand_in = next(value for value in flat if isinstance(value, _StandIn))
+        weights = [tuple(v.shape) for v in flat if isinstance(v, torch.Tensor)]
+        name = getattr(func, "__name__", str(func))
+        if name in ("dropout", "relu", "gelu", "tanh", "sigmoid", "contiguous"):
+            return stand_in
+        raise _Met(stand_in._name, name, weights, args[1:])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "device":
+            return torch.device("meta")
+        if name == "dtype":
+            return torch.float32
+        if name in ("is_cuda", "is_nested", "requires_grad", "is_sparse", "is_quantized"):
+            return False
+        if name == "is_floating_point":
+            return lambda: True
+
+        def method(*args: Any, **_: Any) -> Any:
+            if name in ("to", "float", "contiguous", "cuda", "cpu", "type", "clone", "detach"):
+                return self
+            weights = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)]
+            raise _Met(self._name, name, weights, args)
+
+        if name in ("shape", "ndim", "T"):
+            raise _Met(self._name, name, [], ())
+        return method
+
+    def _used(self, *args: Any) -> Any:
+        raise _Met(self._name, "arithmetic", [], args)
+
+    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = __matmul__ = _used
+    __getitem__ = __len__ = __iter__ = __neg__ = __pow__ = __gt__ = __lt__ = _used
+
+
+def _by_first_use(met: _Met) -> TensorSpec | None:
+    weight = met.weights[0] if met.weights else ()
+    if met.function == "conv1d" and weight:
+        return TensorSpec("f32", ("B", str(weight[1]), "T"))
+    if met.function in ("conv2d", "conv_transpose2d") and weight:
+        channels = weight[1] if met.function == "conv2d" else weight[0]
+        return TensorSpec("f32", ("B", str(channels), "H", "W"))
+    if met.function == "conv3d" and weight:
+        return TensorSpec("f32", ("B", str(weight[1]), "D", "H", "W"))
+    if met.function == "linear" and weight:
+        return TensorSpec("f32", ("B", str(weight[1])))
+    if met.function == "embedding":
+        return TensorSpec("i64", ("B", "T"))
+    if met.function == "layer_norm" and weight:
+        return TensorSpec("f32", ("B", "T", str(weight[-1])))
+    if met.function == "batch_norm" and weight:
+        return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
+    if met.function in ("lstm", "gru", "rnn_tanh") and weight:
+        return TensorSpec("f32", ("T", "B", str(weight[-1])))
+    return None
+
+
+def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
+    """Inputs to try, the likeliest first. Those in `spec` and in annotations stand."""
+    parameters = _parameters(call)
+    fixed: dict[str, Input] = {}
+    for name, parameter in parameters.items():
+        if name in spec.inputs:
+            fixed[name] = Input(name, spec.inputs[name], "spec")
+        elif (annotated := _jaxtyping(parameter.annotation)) is not None:
+            fixed[name] = Input(name, annotated, "jaxtyping")
+    required = [n for n, p in parameters.items() if p.default is p.empty]
+    config = getattr(module, "config", None)
+    if not required and config is not None and not fixed:
+        named = _of_config(parameters, config)
+        if named:
+            yield named
+            return
+    wanted = [name for name in parameters if name in required or name in fixed]
+    unknown = [name for name in wanted if name not in fixed]
+    met = _meet(call, wanted, unknown, fixed, file)
+    choices: list[list[Input]] = []
+    for name in wanted:
+        if name in fixed:
+            choices.append([fixed[name]])
+        elif name in met:
+            choices.append(
+                [Input(name, value, "first use") for value in _variants(met[name], module)]
+            )
+        else:
+            choices.append([Input(name, value, "first use") for value in _from_weights(module)])
+    for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIES):
+        yield _ordered(parameters, chosen)
+
+
+def _ordered(
+    parameters: dict[str, inspect.Parameter], chosen: tuple[Input, ...]
+) -> tuple[Input, ...]:
+    """By keyword what Python wants so, or what comes after a parameter that is left out."""
+    names = list(parameters)
+    result: list[Input] = []
+    for position, each in enumerate(chosen):
+        keyword = (
+            parameters[each.name].kind is inspect.Parameter.KEYWORD_ONLY
+            or names[position] != each.name
+        )
+        result.append(Input(each.name, each.value, each.origin, keyword))
+    return tuple(result)
+
+
+def _parameters(call: Any) -> dict[str, inspect.Parameter]:
+    function = getattr(call, "forward", call)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return {}
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in signature.parameters.items() if p.kind not in variable}
+
+
+def _meet(
+    call: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
+) -> dict[str, TensorSpec]:
+    """What stand-ins met, one after the other."""
+    found: dict[str, TensorSpec] = {}
+    for _ in unknown:
+        values = {
+            name: build(fixed[name].value, first_sizes((fixed[name],)))
+            if name in fixed
+            else found[name].make(first_sizes((Input(name, found[name], ""),)))
+            if name in found
+            else _StandIn(name)
+            for name in wanted
+        }
+        try:
+            with contextlib.ExitStack() as stack:
+                without_data(stack, Assumptions(file))
+                call(**values)
+            break
+        except _Met as met:
+            spec = _by_first_use(met)
+            if spec is None or met.name in found:
+                break
+            found[met.name] = spec
+        except BaseException:  # the user's code, with a value of a kind that it doesn't expect
+            break
+    return found
+
+
+def _variants(spec: TensorSpec, module: Any) -> Iterator[TensorSpec]:
+    """An input as first use tells it, and others that the same first use allows."""
+    yield spec
+    if spec.dtype == "f32" and len(spec.shape) == 2:  # linear takes any rank
+        yield TensorSpec("f32", ("B", "T", spec.shape[1]))
+    elif spec.dtype == "i64":
+        yield TensorSpec("i64", ("B",))
+    elif len(spec.shape) == 3 and spec.shape[0] == "T" and _batch_first(module):
+        yield TensorSpec("f32", ("B", "T", spec.shape[2]))
+
+
+def _batch_first(module: Any) -> bool:
+    return (
+        any(getattr(each, "batch_first", False) for each in module.modules()) if module else False
+    )
+
+
+def _from_weights(module: Any) -> list[TensorSpec]:
+    """Likely inputs of a module that looks at its input before a weight does."""
+    likely: dict[TensorSpec, None] = {}
+    for layer in module.modules() if module is not None else ():
+        name = type(layer).__name__
+        if name == "Conv2d":
+            likely[TensorSpec("f32", ("B", str(layer.in_channels), "H", "W"))] = None
+        elif name == "Conv1d":
+            likely[TensorSpec("f32", ("B", str(layer.in_channels), "T"))] = None
+        elif name == "Embedding":
+            likely[TensorSpec("i64", ("B", "T"))] = None
+        elif name == "Linear":
+            features = str(layer.in_features)
+            likely[TensorSpec("f32", ("B", features))] = None
+            likely[TensorSpec("f32", ("B", "T", features))] = None
+            side = round((layer.in_features) ** 0.5)
+            if side * side == layer.in_features and side >= 8:
+                likely[TensorSpec("f32", ("B", "1", str(side), str(side)))] = None
+        elif name in ("LSTM", "GRU", "RNN"):
+            order = ("B", "T") if layer.batch_first else ("T", "B")
+            likely[TensorSpec("f32", (*order, str(layer.input_size)))] = None
+        if len(likely) >= 5:
+            break
+    for common in (("B", "3", "H", "W"), ("B", "T", "64"), ("B", "64")):
+        likely[TensorSpec("f32", common)] = None
+    likely[TensorSpec("i64", ("B", "T"))] = None
+    return list(likely)
+
+
+def _of_config(parameters: dict[str, inspect.Parameter], config: Any) -> tuple[Input, ...]:
+    """The inputs of a model with a configuration, as transformers names them."""
+    names: list[str] = []
+    if "input_ids" in parameters:
+        names += ["input_ids", *(["attention_mask"] if "attention_mask" in parameters else [])]
+        if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
+            names.append("decoder_input_ids")
+        return tuple(Input(name, _NAMED[name], "first use", keyword=True) for name in names)
+    if "pixel_values" in parameters:
+        channels = str(getattr(config, "num_channels", None) or 3)
+        size = getattr(config, "image_size", None)
+        sides = [str(side) for side in (size if isinstance(size, (tuple, list)) else [size] * 2)]
+        shape = ("B", channels, *(sides if size else ("H", "W")))
+        return (Input("pixel_values", TensorSpec("f32", shape), "first use", keyword=True),)
+    return ()
+
+
+def _jaxtyping(annotation: Any) -> TensorSpec | None:
+    """`Float[Tensor, "B C H W"]`."""
+    dims = getattr(annotation, "dim_str", None)
+    if not isinstance(dims, str):
+        return None
+    dtypes = getattr(annotation, "dtypes", ())
+    names = [str(dtype) for dtype in dtypes] if isinstance(dtypes, (tuple, list)) else []
+    dtype = (
+        "bool" if names == ["bool"] else "i64" if any(n.startswith("int") for n in names) else "f32"
+    )
+    shape: list[str] = []
+    for dim in dims.split():
+        if dim.startswith(("*", "...")) or dim == "_":
+            return None
+        shape.append(dim.lstrip("#?").split("=")[-1])
+    return TensorSpec(dtype, tuple(shape))

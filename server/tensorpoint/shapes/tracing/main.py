@@ -1,0 +1,215 @@
+"""One request: the text of a file in, the table of its shapes out, both as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ...wire.shapes import (
+    ShapeDiagnostic,
+    ShapeHint,
+    ShapeRequest,
+    ShapeTable,
+    Span,
+    TracedCall,
+    TracedInput,
+)
+from .faults import (
+    dtype_faults,
+    failures,
+    limit_faults,
+    limits_of,
+    silent_broadcasts,
+    squeezed_batch,
+)
+from .guessing import likely_inputs
+from .hints import hints_of, merged, text_of
+from .inputs import BadSpec, Input, Spec, TensorSpec, read_spec
+from .objects import load_object, make_object
+from .probing import Failed, Probed, probe
+from .quiet import keep_quiet
+from .rewriting import Source
+from .running import Target
+from .source import FileModule
+from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
+
+_OURS = str(Path(__file__).parents[2])
+
+
+def trace(payload: dict[str, Any]) -> dict[str, Any]:
+    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON."""
+    keep_quiet()
+    fields: dict[str, Any] = {**payload, "specs": tuple(payload.get("specs", ()))}
+    request = ShapeRequest(**fields)
+    return dataclasses.asdict(table_of(request))
+
+
+def table_of(request: ShapeRequest) -> ShapeTable:
+    """Trace every root of the file."""
+    began = time.perf_counter()
+    before = set(sys.modules)
+    try:
+        given = _given(request.specs)
+        if request.object:
+            file, name = load_object(request.object)
+            names, specs = [name], {}
+        else:
+            file = FileModule(Source(request.text, request.path))
+            specs = specs_in(file.source)
+            file.load()
+            names = roots(file, request.class_name)
+    except SyntaxError as error:
+        return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
+    except (BadSpec, CannotMake) as error:
+        return ShapeTable(request.path, untraced=(str(error),))
+    table = _Table(file, request.symbolic)
+    for name in names:
+        try:
+            made = (
+                make_object(file, name, request.config)
+                if request.object
+                else make_module(file, name)
+            )
+        except CannotMake as error:
+            table.untraced.append(str(error))
+            continue
+        table.add(name, made, _joined(specs.get(name, Spec()), given))
+    if request.class_name and not names:
+        table.untraced.append(f"there is no module {request.class_name!r} in {request.path}")
+    return ShapeTable(
+        file.source.path,
+        tuple(table.calls),
+        tuple(merged(table.hints)),
+        tuple(table.diagnostics),
+        tuple(table.untraced),
+        tuple(_dependencies(before)),
+        time.perf_counter() - began,
+    )
+
+
+class _Table:
+    """Collects what is known of a file's targets."""
+
+    def __init__(self, file: FileModule, thorough: bool) -> None:
+        self._file, self._thorough = file, thorough
+        self._nodes = definitions(file.source)
+        self.calls: list[TracedCall] = []
+        self.hints: list[ShapeHint] = []
+        self.diagnostics: list[ShapeDiagnostic] = []
+        self.untraced: list[str] = []
+
+    def add(self, name: str, made: Made, spec: Spec) -> None:
+        """Trace one target."""
+        node, source = self._nodes[name], self._file.source
+        found = _try_inputs(self._file, name, node.lineno, made, spec)
+        if isinstance(found, Probed):
+            limits = limits_of(found, spec.limits) if self._thorough else []
+            found.target.assumptions += [limit.rule for limit in limits]
+            self.calls.append(_call(found, source, node))
+            self.hints += hints_of(found, self._file.sites)
+            if self._thorough:
+                self.diagnostics += silent_broadcasts(found, source)
+                self.diagnostics += dtype_faults(found, source)
+                self.diagnostics += limit_faults(found, limits, source)
+                self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            return
+        faults = list(failures(found, source)) if found else []
+        self.diagnostics += faults
+        if not faults:
+            self.untraced.append(_why_not(name, found))
+
+
+def _given(texts: tuple[str, ...]) -> Spec:
+    spec = Spec()
+    for text in texts:
+        more = read_spec(text)
+        spec.inputs.update(more.inputs)
+        spec.limits += more.limits
+    return spec
+
+
+def _joined(written: Spec, given: Spec) -> Spec:
+    return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
+
+
+def _try_inputs(
+    file: FileModule, name: str, line: int, made: Made, spec: Spec
+) -> Probed | Failed | None:
+    """The first of the likely inputs at which it runs; else how the likeliest failed."""
+    first: Failed | None = None
+    for inputs in likely_inputs(made.module, made.module, spec, file.source.path):
+        target = Target(
+            name, line, made.constructor, made.module, made.module, inputs, file.recorder
+        )
+        found = probe(target, spec.limits)
+        if isinstance(found, Probed):
+            return found
+        first = first or found
+    return first
+
+
+def _why_not(name: str, failed: Failed | None) -> str:
+    if failed is None or not failed.crashed:
+        return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
+    error = failed.crashed[0].error
+    message = (str(error).strip().split("\n") or [""])[0][:300]
+    inputs = ", ".join(f"{each.name}: {each.value}" for each in failed.target.inputs)
+    return (
+        f"{name} does not run with {inputs}: {type(error).__name__}: {message}. If its inputs are "
+        f"others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+    )
+
+
+def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
+    target, module = probed.target, probed.target.module
+    forward = next(
+        (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
+    )
+    assumptions = [f"{name} == {size}" for name, size in probed.plan.fixed.items()]
+    known = {rule.split()[0] for rule in target.assumptions if "%" in rule}
+    assumptions += [
+        f"{name} % {step} == 0" for name, step in probed.plan.multiples.items() if name not in known
+    ]
+    return TracedCall(
+        target.qualname,
+        target.constructor,
+        _name_span(source, node),
+        _name_span(source, forward) if forward is not None else None,
+        tuple(
+            TracedInput(each.name, *_flat(each, probed), origin=each.origin)
+            for each in target.inputs
+        ),
+        text_of([probed.output]) if probed.output else "",
+        sum(each.numel() for each in module.parameters()) if module is not None else None,
+        probed.flops,
+        (*target.assumptions, *assumptions),
+        probed.runs[0].sizes,
+    )
+
+
+def _flat(each: Input, probed: Probed) -> tuple[str, tuple[str, ...]]:
+    if isinstance(each.value, TensorSpec):
+        fixed = probed.plan.fixed
+        return each.value.dtype, tuple(str(fixed.get(size, size)) for size in each.value.shape)
+    return str(each.value), ()
+
+
+def _name_span(source: Source, node: Any) -> Span:
+    """The name in a `class` or `def` line."""
+    text = source.lines[node.lineno - 1]
+    col = text.find(node.name, source.column(node.lineno, node.col_offset))
+    return Span(node.lineno, col, node.lineno, col + len(node.name))
+
+
+def _dependencies(before: set[str]) -> list[str]:
+    """Files of the user's that the file imports."""
+    found: list[str] = []
+    for name in sys.modules.keys() - before:
+        path = getattr(sys.modules[name], "__file__", None)
+        if path and "site-packages" not in path and not path.startswith(_OURS):
+            if Path(path).suffix == ".py" and not path.startswith((sys.base_prefix, sys.prefix)):
+                found.append(path)
+    return sorted(found)

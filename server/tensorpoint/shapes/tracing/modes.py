@@ -1,0 +1,247 @@
+"""How a `forward` runs without data: on the meta device, with assumptions where a value is asked
+for.
+
+- `.item()`, `if mask.all()`, `nonzero()` need values that a meta tensor doesn't have. One is
+  assumed, and that is remembered; both truth values are tried by who runs it (`transformers` takes
+  a short way through its masks when `mask.all()`, so one assumption alone is half of the truth).
+- A meta kernel that complains isn't believed (that of `_grouped_mm` wants bf16, the CPU's takes
+  f32): the real kernel is asked with zeros of the same sizes, if they are small, and has the last
+  word.
+- Devices are all the meta device: `x.cuda()` and `torch.zeros(..., device="cpu")` stay there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+from ...wire.shapes import Span
+from .positions import place_in
+from .recorder import Recorder
+
+_ATEN = torch.ops.aten
+_META = torch.device("meta")
+#: Elements up to which a real kernel is asked.
+_MOST_REAL = 2_000_000
+#: Functions whose operands belong together element by element.
+_PAIRED = {
+    *(
+        "sub",
+        "__sub__",
+        "rsub",
+        "__rsub__",
+        "eq",
+        "__eq__",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+    ),
+    *("huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+}
+_TO_DEVICE = {"cuda", "cpu"}
+
+
+class TooLong(BaseException):
+    """The run was given up: it says nothing about its sizes."""
+
+
+@dataclass
+class Assumptions:
+    """What is assumed of values, and where that was asked for: line of the file, what, assumed."""
+
+    file: str
+    truth: bool = True
+    #: When to give up, by `time.monotonic`.
+    deadline: float = math.inf
+    #: How many elements are found where that depends on values. Not a size that a program has.
+    found: int = 13
+    made: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+    #: Where (n, 1) met (n,), and n.
+    grown: dict[Span, int] = field(default_factory=dict[Span, int])
+    #: Kernels that were asked instead of a meta kernel.
+    asked: set[str] = field(default_factory=set[str])
+
+    def note(self, what: str, value: object) -> None:
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self.file:
+            frame = frame.f_back
+        self.made[(frame.f_lineno if frame else 0, what)] = str(value)
+
+
+class OnMeta(TorchFunctionMode):
+    """Keeps everything on the meta device; notes broadcasts that grow both operands."""
+
+    def __init__(self, assumptions: Assumptions) -> None:
+        super().__init__()
+        self._assumptions = assumptions
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _TO_DEVICE and args and isinstance(args[0], torch.Tensor):
+            return args[0]
+        if kwargs and "device" in kwargs:
+            kwargs = {**kwargs, "device": _META if kwargs["device"] is not None else None}
+        if name == "to" and len(args) > 1:
+            args = (
+                args[0],
+                *[_META if _is_device(argument) else argument for argument in args[1:]],
+            )
+        if name in _PAIRED and len(args) > 1:
+            self._compare(args[0], args[1])
+        if name in ("pin_memory", "share_memory_"):
+            return next(iter(args))
+        return func(*args, **(kwargs or {}))
+
+    def _compare(self, one: Any, other: Any) -> None:
+        """(B, 1) against (B,) is (B, B), which no loss means."""
+        if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+            return
+        flat, column = (one, other) if one.dim() == 1 else (other, one)
+        if flat.dim() == 1 and column.dim() == 2 and column.shape[1] == 1:
+            if flat.shape[0] == column.shape[0] > 1:
+                place = place_in(self._assumptions.file, sys._getframe(2))
+                if place is not None:
+                    self._assumptions.grown[place] = flat.shape[0]
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, (str, torch.device))
+
+
+def without_data(stack: contextlib.ExitStack, assumptions: Assumptions) -> None:
+    """Enter all of it."""
+    stack.enter_context(torch.device("meta"))
+    stack.enter_context(OnMeta(assumptions))
+    stack.enter_context(WithoutValues(assumptions))
+    stack.enter_context(torch.no_grad())
+
+
+class WithoutValues(TorchDispatchMode):
+    """Answers for operations whose result depends on values."""
+
+    def __init__(self, assumptions: Assumptions, counter: Recorder | None = None) -> None:
+        super().__init__()
+        self.assumptions, self._counter = assumptions, counter
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if time.monotonic() > self.assumptions.deadline:
+            raise TooLong
+        answer = _VALUE_BOUND.get(func)
+        if answer is not None and any(_is_meta(argument) for argument in args):
+            return answer(self.assumptions, *args)
+        if func is _ATEN.index.Tensor or func is _ATEN.index_put_.default:
+            args = self._without_masks(args)
+        if func is _ATEN.repeat_interleave.Tensor and not (kwargs or {}).get("output_size"):
+            self.assumptions.note("repeat_interleave", self.assumptions.found)
+            return args[0].new_empty((self.assumptions.found,))
+        try:
+            out = func(*args, **(kwargs or {}))
+        except Exception as error:
+            return self._really(func, args, kwargs or {}, error)
+        if self._counter is not None:
+            count = flop_registry.get(func.overloadpacket)
+            if count is not None:
+                self._counter.flops += count(*args, **(kwargs or {}), out_val=out)
+        return out
+
+    def _without_masks(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Masks among indices as that many numbers."""
+        indices: list[Any] = []
+        for index in args[1]:
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+                self.assumptions.note("elements of a mask", self.assumptions.found)
+                count = self.assumptions.found
+                indices += [index.new_empty((count,), dtype=torch.long) for _ in range(index.dim())]
+            else:
+                indices.append(index)
+        return (args[0], indices, *args[2:])
+
+    def _really(self, func: Any, args: Any, kwargs: Any, error: Exception) -> Any:
+        elements = 0
+
+        def real(value: Any) -> Any:
+            nonlocal elements
+            if isinstance(value, torch.device):
+                return torch.device("cpu")
+            if not _is_meta(value):
+                return value
+            elements += value.numel()
+            if elements > _MOST_REAL:
+                raise error
+            if value.dtype == torch.bool:
+                return torch.ones(tuple(value.shape), dtype=value.dtype)
+            return torch.zeros(tuple(value.shape), dtype=value.dtype)
+
+        with _disable_current_modes():
+            try:
+                out = func(*tree_map(real, args), **tree_map(real, kwargs))
+            except Exception as second:
+                if second is error:
+                    raise
+                raise second from None
+            self.assumptions.asked.add(str(func))
+            return tree_map(lambda v: v.to(_META) if isinstance(v, torch.Tensor) else v, out)
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
+
+
+def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
+    kind = tensor.dtype
+    value: Any = 1
+    if kind is torch.bool:
+        value = assumptions.truth
+    elif kind.is_floating_point:
+        value = 1.0
+    assumptions.note("value", value)
+    return value
+
+
+def _nonzero(assumptions: Assumptions, tensor: Any) -> Any:
+    assumptions.note("nonzero", assumptions.found)
+    return tensor.new_empty((assumptions.found, tensor.dim()), dtype=torch.long)
+
+
+def _selected(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
+    assumptions.note("masked_select", assumptions.found)
+    return tensor.new_empty((assumptions.found,))
+
+
+def _unique(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
+    assumptions.note("unique", assumptions.found)
+    count = assumptions.found
+    return (
+        tensor.new_empty((count,)),
+        tensor.new_empty(tensor.shape, dtype=torch.long),
+        tensor.new_empty((count,), dtype=torch.long),
+    )
+
+
+def _equal(assumptions: Assumptions, *_: Any) -> Any:
+    assumptions.note("equal", assumptions.truth)
+    return assumptions.truth
+
+
+_VALUE_BOUND: dict[Any, Any] = {
+    _ATEN._local_scalar_dense.default: _scalar,
+    _ATEN.nonzero.default: _nonzero,
+    _ATEN.masked_select.default: _selected,
+    _ATEN._unique2.default: _unique,
+    _ATEN.unique_consecutive.default: _unique,
+    _ATEN.equal.default: _equal,
+}

@@ -1,0 +1,216 @@
+"""Runs a call at several sizes until its shapes are known: the middle of the trace.
+
+The first plan whose sizes run is taken; the sizes that crashed are kept as facts. Then the rules
+are fitted (`fitting`), and while two rules fit that would differ elsewhere, one more run is made
+there. If values were asked for, all is done again with the other truth value, and both are shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .fitting import Fit
+from .inputs import Sizes
+from .recorder import ModuleCall, Observation, Path
+from .running import Run, Target, run
+from .sizes import Plan, plans
+from .snapshots import Snapshot, form_of, sizes_of
+
+_MOST_ADDED = 4
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One distinct value at a site, as expressions in the order of `sizes_of(snapshot)`."""
+
+    snapshot: Snapshot
+    dims: tuple[str, ...]
+    path: Path
+    count: int
+    call: ModuleCall | None = None
+
+
+@dataclass
+class Probed:
+    """What is known of a target after its runs."""
+
+    target: Target
+    plan: Plan
+    runs: list[Run]
+    #: By the number of the site, in the order of their first value.
+    seen: dict[int, list[Seen]]
+    output: Seen | None
+    fit: Fit
+    #: Sites that had values which no rule fits.
+    unfit: int = 0
+    #: What crashed before a plan was found.
+    crashed: list[Run] = field(default_factory=list[Run])
+
+    @property
+    def flops(self) -> int:
+        """At the sizes of the first run."""
+        return self.runs[0].flops
+
+
+@dataclass
+class Failed:
+    """No sizes were found at which it runs."""
+
+    target: Target
+    crashed: list[Run]
+
+
+def probe(target: Target, limits: Sequence[str] = (), *, quick: bool = False) -> Probed | Failed:
+    """Run until the shapes are known; `quick`: without added probes."""
+    crashed: list[Run] = []
+    for plan in plans(target.symbols, limits):
+        runs: list[Run] = []
+        for sizes in plan.probes:
+            result = run(target, sizes, count=not runs)
+            if result.error is None:
+                runs.append(result)
+                continue
+            crashed.append(result)
+            if not runs or isinstance(result.error, (SystemExit, MemoryError)):
+                break
+        if len(runs) >= min(3, len(plan.probes)):
+            return _known(target, plan, runs, crashed, limits, quick)
+        if crashed and isinstance(crashed[-1].error, (SystemExit, MemoryError)):
+            break
+    return Failed(target, crashed)
+
+
+def _known(
+    target: Target,
+    plan: Plan,
+    runs: list[Run],
+    crashed: list[Run],
+    limits: Sequence[str],
+    quick: bool,
+) -> Probed:
+    plan = Plan(tuple(each.sizes for each in runs), plan.multiples, plan.fixed)
+    allowed = [] if quick else plan.more(limits)
+    for _ in range(_MOST_ADDED):
+        fit = Fit([each.sizes for each in runs], plan.multiples)
+        groups = _groups(runs)
+        sizes = _where_rules_differ(fit, groups, allowed)
+        if sizes is None:
+            break
+        allowed.remove(sizes)
+        result = run(target, sizes)
+        if result.error is None:
+            runs.append(result)
+    fit = Fit([each.sizes for each in runs], plan.multiples)
+    seen, unfit = _fitted(fit, _groups(runs))
+    assumed = runs[0].assumptions
+    if assumed and any(value in ("True", "False") for value in assumed.made.values()):
+        others = [run(target, each.sizes, truth=False) for each in runs]
+        if all(each.error is None for each in others):
+            more, missed = _fitted(fit, _groups(others))
+            unfit += missed
+            for site, values in more.items():
+                known = seen.setdefault(site, [])
+                texts = {(form_of(each.snapshot), each.dims) for each in known}
+                known += [v for v in values if (form_of(v.snapshot), v.dims) not in texts]
+    outputs = [each.output for each in runs]
+    output = _fit_one(fit, [Observation(-1, o, ()) for o in outputs if o is not None])
+    return Probed(target, plan, runs, seen, output, fit, unfit, crashed)
+
+
+#: Values at one site that belong together: one of each run.
+_Group = list[Observation]
+
+
+def _groups(runs: list[Run]) -> dict[int, list[_Group] | None]:
+    """For each site its values side by side; None where the runs can't be compared."""
+    columns: list[dict[int, list[Observation]]] = []
+    for each in runs:
+        column: dict[int, list[Observation]] = {}
+        for observation in each.observations:
+            column.setdefault(observation.site, []).append(observation)
+        columns.append(column)
+    result: dict[int, list[_Group] | None] = {}
+    for site in dict.fromkeys(site for column in columns for site in column):
+        lists = [column.get(site, []) for column in columns]
+        # A loop over a dim runs longer in one probe than in another: its distinct values count.
+        if len({len(each) for each in lists}) != 1:
+            lists = [_distinct(each) for each in lists]
+        if len({len(each) for each in lists}) != 1:
+            result[site] = None
+            continue
+        result[site] = [list(group) for group in zip(*lists)]
+    return result
+
+
+def _distinct(observations: list[Observation]) -> list[Observation]:
+    found: dict[Snapshot, Observation] = {}
+    for each in observations:
+        known = found.get(each.snapshot)
+        if known is None:
+            found[each.snapshot] = Observation(each.site, each.snapshot, each.path, each.times)
+        else:
+            known.times += each.times
+    return list(found.values())
+
+
+def _where_rules_differ(
+    fit: Fit, groups: dict[int, list[_Group] | None], allowed: Sequence[Sizes]
+) -> Sizes | None:
+    votes: dict[int, int] = {}
+    done: set[tuple[int, ...]] = set()
+    for site_groups in groups.values():
+        for group in site_groups or ():
+            for values in _columns(group) or ():
+                if values in done:
+                    continue
+                done.add(values)
+                sizes = fit.apart(values, allowed)
+                if sizes is not None:
+                    index = next(i for i, each in enumerate(allowed) if each is sizes)
+                    votes[index] = votes.get(index, 0) + 1
+    return allowed[max(votes, key=votes.__getitem__)] if votes else None
+
+
+def _columns(group: _Group) -> list[tuple[int, ...]] | None:
+    """For each dim its values in all runs; None if the values differ in more than sizes."""
+    forms = {form_of(each.snapshot) for each in group}
+    if len(forms) != 1:
+        return None
+    return list(zip(*(sizes_of(each.snapshot) for each in group)))
+
+
+def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int, list[Seen]], int]:
+    seen: dict[int, list[Seen]] = {}
+    unfit = 0
+    for site, site_groups in groups.items():
+        found: dict[object, Seen] = {}
+        for group in site_groups or ():
+            one = _fit_one(fit, group)
+            if one is None:
+                found = {}
+                break
+            key = (form_of(one.snapshot), one.dims)
+            known = found.get(key)
+            found[key] = dataclasses.replace(known, count=known.count + one.count) if known else one
+        if found:
+            seen[site] = list(found.values())
+        else:
+            unfit += 1
+    return seen, unfit
+
+
+def _fit_one(fit: Fit, group: _Group) -> Seen | None:
+    if len(group) < len(fit.probes):
+        return None
+    columns = _columns(group)
+    if columns is None:
+        return None
+    dims: list[str] = []
+    for values in columns:
+        text = fit.best(values)
+        if text is None:
+            return None
+        dims.append(text)
+    return Seen(group[0].snapshot, tuple(dims), group[0].path, group[0].times, group[0].call)

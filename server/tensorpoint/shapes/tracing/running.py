@@ -1,0 +1,89 @@
+"""One run of a call at given sizes: what it told, what came out, or how it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .inputs import Input, Sizes, make
+from .memo import Memo
+from .modes import Assumptions, OnMeta, WithoutValues
+from .recorder import Observation, Recorder
+from .snapshots import Snapshot, snap
+
+
+@dataclass
+class Target:
+    """What is called: a module or a function of the file, with inputs of named sizes."""
+
+    qualname: str
+    #: Line of the `class` or `def`.
+    line: int
+    constructor: str
+    call: Callable[..., Any]
+    #: None for a function.
+    module: Any
+    inputs: tuple[Input, ...]
+    recorder: Recorder
+    #: What was assumed so that it runs: `H == 28`.
+    assumptions: list[str] = field(default_factory=list[str])
+    #: Elements of the parameters of each module, by its id.
+    elements: dict[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for each in self.inputs for name in each.symbols()))
+
+
+@dataclass
+class Run:
+    """What came of it."""
+
+    sizes: Sizes
+    observations: list[Observation]
+    output: Snapshot | None = None
+    error: BaseException | None = None
+    assumptions: Assumptions | None = None
+    flops: int = 0
+
+
+def run(
+    target: Target,
+    sizes: Sizes,
+    *,
+    truth: bool = True,
+    memo: bool = True,
+    count: bool = False,
+    record: bool = True,
+    seconds: float = math.inf,
+) -> Run:
+    """Call it on the meta device, recording; given up after some seconds."""
+    assumptions = Assumptions(target.recorder.file, truth, time.monotonic() + seconds)
+    recorder = target.recorder
+    recorder.take()
+    result = Run(sizes, [], assumptions=assumptions)
+    random.seed(0)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.device("meta"))
+        stack.enter_context(OnMeta(assumptions))
+        stack.enter_context(WithoutValues(assumptions, recorder if count else None))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(Memo(recorder, target.elements, skips=memo))
+        try:
+            positional, keywords = make(target.inputs, sizes)
+            recorder.on = record
+            result.output = snap(target.call(*positional, **keywords))
+        except BaseException as error:  # SystemExit, KeyboardInterrupt: the user's code
+            result.error = error
+        finally:
+            recorder.on = False
+    result.flops = recorder.flops
+    result.observations = recorder.take()
+    return result

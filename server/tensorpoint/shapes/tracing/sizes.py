@@ -1,0 +1,120 @@
+"""The sizes at which a call is tried: odd ones first, then those that more programs take.
+
+A plan says for each symbol what its sizes are, one for each probe. Where odd sizes crash, multiples
+of 2, 4, ... 64 are taken, and the crash is kept: it is a counter-example to what the file promises.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .inputs import Input, Sizes
+
+PROBES = 5
+
+_SPATIAL = {
+    "H": (193, 127, 256, 75, 165),
+    "W": (225, 159, 320, 107, 229),
+    "D": (33, 23, 40, 19, 29),
+}
+_BATCH = (3, 5, 7, 4, 2)
+_LENGTHS = ((19, 24, 37, 65, 11), (23, 29, 17, 41, 70), (31, 22, 13, 47, 58), (21, 34, 26, 53, 15))
+#: For tables of positions of 16 or so.
+_SHORT_LENGTHS = ((7, 11, 13, 6, 9), (5, 8, 10, 12, 14), (6, 9, 15, 11, 8), (9, 5, 7, 13, 10))
+_COMMON_SIDES = (28, 32, 224, 64, 96, 128, 299, 84, 256)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes for the probes, and what they have in common."""
+
+    probes: tuple[Sizes, ...]
+    #: Divisors that all sizes of a symbol have.
+    multiples: dict[str, int] = field(default_factory=dict[str, int])
+    #: Symbols with one size only.
+    fixed: dict[str, int] = field(default_factory=dict[str, int])
+
+    def more(self, limits: Sequence[str], count: int = 60) -> list[Sizes]:
+        """Other sizes of the same kind, to tell rules apart."""
+        draw = random.Random(7)
+        found: list[Sizes] = []
+        for _ in range(count):
+            sizes: Sizes = {}
+            for name in self.probes[0]:
+                step = self.multiples.get(name, 1)
+                values = [probe[name] // step for probe in self.probes]
+                low, high = min(values), max(values)
+                sizes[name] = self.fixed.get(name) or draw.randint(low, high) * step
+            if fits(limits, sizes):
+                found.append(sizes)
+        return found
+
+
+def plans(symbols: Sequence[str], limits: Sequence[str]) -> Iterator[Plan]:
+    """What to try, in order."""
+    for plan in _plans(symbols):
+        probes = tuple(sizes for sizes in plan.probes if fits(limits, sizes))
+        if len(probes) >= 3 or (probes and not symbols):
+            yield Plan(probes, plan.multiples, plan.fixed)
+
+
+def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
+    yield _plan(symbols, _LENGTHS, 1)
+    if not any(name != "B" for name in symbols):
+        return
+    yield _plan(symbols, _SHORT_LENGTHS, 1, {name: 1 for name in symbols if name in _SPATIAL})
+    for step in (2, 4, 8, 16, 32, 64):
+        yield _plan(symbols, _SHORT_LENGTHS, step, {"B": 1})
+    sides = [name for name in symbols if name in ("H", "W")]
+    if sides:
+        for side in _COMMON_SIDES:
+            fixed = dict.fromkeys(sides, side)
+            plan = _plan(symbols, _LENGTHS, 1)
+            probes = tuple({**sizes, **fixed} for sizes in plan.probes)
+            yield Plan(probes, {}, fixed)
+
+
+def _plan(
+    symbols: Sequence[str],
+    lengths: Sequence[tuple[int, ...]],
+    step: int,
+    steps: dict[str, int] | None = None,
+) -> Plan:
+    columns: dict[str, tuple[int, ...]] = {}
+    others = itertools.cycle(lengths)
+    multiples: dict[str, int] = {}
+    for name in symbols:
+        each = (steps or {}).get(name, step)
+        if name == "B":
+            column = _BATCH
+        else:
+            column = _SPATIAL.get(name) or next(others)
+            if each > 1 and name in _SPATIAL:
+                column = tuple((value // each or 1) * each for value in column)
+            elif each > 1:
+                column = tuple(value * each for value in column)
+            if each > 1:
+                multiples[name] = each
+        columns[name] = column
+    probes = [{name: columns[name][i] for name in symbols} for i in range(PROBES if symbols else 1)]
+    return Plan(tuple(probes), multiples)
+
+
+def fits(limits: Sequence[str], sizes: Sizes) -> bool:
+    """Whether sizes keep to the limits of a specification; limits of other symbols hold."""
+    known = dict(sizes)
+    return all(
+        eval(limit, {"__builtins__": {}}, known)
+        for limit in limits
+        if limit.replace("%", " ").replace("<", " ").replace(">", " ").replace("=", " ").split()[0]
+        in known
+    )
+
+
+def first_sizes(inputs: Sequence[Input]) -> Sizes:
+    """The first sizes that would be tried for these inputs."""
+    symbols = tuple(dict.fromkeys(name for each in inputs for name in each.symbols()))
+    return dict(_plan(symbols, _LENGTHS, 1).probes[0])

@@ -1,0 +1,241 @@
+"""A file as a module of which only what is needed runs: definitions at once, the rest on demand.
+
+A training script has to be importable without training. Imports, classes and functions run at the
+start; any other top-level statement runs when a name that it binds is looked up, which Python lets
+us see: where a module's builtins aren't a plain dict, a name that isn't found goes through
+`__missing__`. So `device`, `config` and `vocab_size = len(chars)` are there when asked for, and a
+loop that trains never is. A statement that fails is remembered as the reason why its name is
+missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import importlib.abc
+import importlib.machinery
+import linecache
+import os
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from .recorder import Recorder
+from .rewriting import NOTE, Rewriter, Source
+
+#: The name under which the file is a module.
+MODULE = "__tensorpoint_traced__"
+
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class FileModule:
+    """The file at work: `namespace` has its names, `sites` its recorded places."""
+
+    def __init__(self, source: Source, name: str = MODULE, package: str = "") -> None:
+        self.source = source
+        self.recorder = Recorder(source.path)
+        self.problems: list[str] = []
+        self._rewriter = Rewriter(source)
+        self._statements = ast.parse(source.text, source.path).body
+        self._binders = _binders(self._statements)
+        self._run: set[int] = set()
+        self.module = types.ModuleType(name)
+        self.module.__file__ = source.path
+        if package:
+            self.module.__package__ = package
+        self.namespace = self.module.__dict__
+        self.namespace["__builtins__"] = _Demanded(self)
+        self.namespace[NOTE] = self.recorder.note
+        lines = [line + "\n" for line in source.lines]
+        linecache.cache[source.path] = (len(source.text), None, lines, source.path)
+
+    @property
+    def sites(self) -> list[Any]:
+        return self._rewriter.sites
+
+    def load(self) -> None:
+        """Run the definitions."""
+        sys.modules[self.module.__name__] = self.module
+        folder = os.path.dirname(os.path.abspath(self.source.path))
+        for place in (os.getcwd(), folder):
+            if place not in sys.path:
+                sys.path.insert(0, place)
+        sys.argv = [self.source.path]
+        for statement in self._statements:
+            if _defines(statement):
+                self._try(statement)
+
+    def load_all(self) -> None:
+        """Run the whole file: a library's, which is made to be imported."""
+        sys.modules[self.module.__name__] = self.module
+        for statement in self._statements:
+            self._execute(statement)
+
+    def demand(self, name: str) -> Any:
+        """Run the statement that binds `name`. Raises NameError, with the reason."""
+        for statement in self._binders.get(name, ()):
+            if id(statement) in self._run:
+                continue
+            failure = self._try(statement)
+            if failure:
+                raise NameError(f"name {name!r} is not defined, since {failure}")
+            if name in self.namespace:
+                value = self.namespace[name]
+                if isinstance(value, argparse.ArgumentParser):
+                    self._fill_parser(name)
+                return value
+        raise NameError(f"name {name!r} is not defined", name=name)
+
+    def _fill_parser(self, name: str) -> None:
+        for statement in ast.walk(ast.Module(self._statements, [])):
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                called = statement.value.func
+                if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+                    if called.value.id == name and called.attr.startswith(("add_", "set_")):
+                        self._try(statement)
+
+    def _try(self, statement: ast.stmt) -> str:
+        """What hindered the statement, as a sentence, or ""."""
+        try:
+            self._execute(statement)
+        except RecursionError:
+            failure = f"line {statement.lineno} needs itself"
+        except BaseException as error:  # SystemExit too: the file is a script
+            failure = f"line {statement.lineno} failed: {type(error).__name__}: {error}"
+        else:
+            return ""
+        self.problems.append(failure)
+        return failure
+
+    def _execute(self, statement: ast.stmt) -> None:
+        if id(statement) in self._run:
+            return
+        self._run.add(id(statement))
+        code = self._rewriter.rewrite(statement)
+        while True:
+            try:
+                exec(code, self.namespace)
+                return
+            except ModuleNotFoundError as error:
+                if not error.name or not _STUBS.add(error.name):
+                    raise
+
+
+class _Demanded(dict[str, Any]):
+    """Builtins that know where the file's other names come from."""
+
+    def __init__(self, module: FileModule) -> None:
+        super().__init__(vars(builtins))
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            return self._module.demand(name)
+        except NameError as error:
+            # The interpreter takes a KeyError for "not there" and forgets the reason.
+            if str(error) == f"name {name!r} is not defined":
+                raise KeyError(name) from None
+            raise
+
+
+def _defines(statement: ast.stmt) -> bool:
+    if isinstance(statement, _DEFINITIONS):
+        return True
+    if isinstance(statement, ast.Try):
+        return all(_defines(each) or isinstance(each, ast.Assign) for each in statement.body)
+    if isinstance(statement, ast.If):
+        return "__name__" not in ast.dump(statement.test) and all(
+            isinstance(each, (*_DEFINITIONS, ast.Pass)) for each in statement.body
+        )
+    return False
+
+
+def _binders(statements: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
+    """The statements that bind a name, the outermost first; those within loops are left out."""
+    found: dict[str, list[ast.stmt]] = {}
+    inner: list[ast.stmt] = []
+    for statement in statements:
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            inner += statement.body
+        for name in _bound(statement):
+            found.setdefault(name, []).append(statement)
+    if inner:
+        for name, more in _binders(inner).items():
+            found.setdefault(name, []).extend(more)
+    return found
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [statement.name]
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).split(".")[0] for alias in statement.names]
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        targets = [statement.target]
+    else:
+        return []
+    return [
+        node.id
+        for target in targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+
+
+class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands for packages that aren't installed: what they have are classes without effect."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def add(self, name: str) -> bool:
+        """Whether it can stand for this one now."""
+        root = name.split(".")[0]
+        if root in self.names or root in sys.modules or root == "torch":
+            return False
+        self.names.add(root)
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+        return True
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.split(".")[0] in self.names:
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Stub(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+class _Stub(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (_Nothing,), {"__module__": self.__name__})
+
+
+class _Nothing:
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __call__(self, *arguments: Any, **__: object) -> Any:
+        # As a decorator it leaves what it decorates.
+        return arguments[0] if len(arguments) == 1 and callable(arguments[0]) else _Nothing()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing()
+
+
+_STUBS = _Stubs()

@@ -1,0 +1,51 @@
+/** Shapes before the program runs: hints, a counter-example, a lens, a hover, a code action. */
+import fs from 'node:fs';
+
+import { expect, lineOf, test } from '../driver/scenario.ts';
+
+test.setTimeout(300_000); // the first trace imports torch
+
+test('shapes are in the text, and what fails has its size', async ({ vscode, workspace, page, figure }) => {
+  const file = `${workspace}/classifier.py`;
+  await vscode.openFile('classifier.py');
+  const line = (text: string) => page.locator('.monaco-editor .view-line', { hasText: text }).first();
+  const slow = { timeout: 120_000 };
+
+  // Hints: the editor shows them as text of the line. Spaces there are of another kind.
+  await expect(line('self.block(h)')).toBeVisible();
+  await expect.poll(async () => plain(await line('torch.arange').textContent()), slow).toContain('where: i64[T]');
+  expect(plain(await line('self.words(ids)').textContent())).toContain('h: f32[B, T, 64]');
+  expect(plain(await line('pairs.mean').textContent())).toContain('pooled: f32[B, 128]');
+
+  // A lens above the class.
+  await expect(page.locator('.codelens-decoration', { hasText: 'ids: i64[B, T] → f32[B, 10]' }).first()).toBeVisible(slow);
+
+  // A counter-example, from the symbolic pass.
+  await vscode.command('View: Show Problems');
+  const problem = page.locator('.markers-panel .monaco-list-row', { hasText: 'needs T % 2 == 0' }).first();
+  await expect(problem).toContainText('T = 15', slow);
+
+  // A hover has where it comes from.
+  await expect(await vscode.hover(lineOf(file, 'pooled = pairs'), 11)).toContainText('f32[B, 128]');
+  await page.keyboard.press('Escape');
+  await figure('shapes', 'top');
+
+  // An edit moves the hints at once, and is traced in a moment.
+  await vscode.goToLine(lineOf(file, 'h = self.block(h)'));
+  await page.keyboard.press('End');
+  await page.keyboard.press('Enter');
+  await page.keyboard.type('wide = torch.cat([h, h], dim=-1)');
+  await expect.poll(async () => plain(await line('torch.cat').textContent()), slow).toContain('wide: f32[B, T, 128]');
+
+  // Written into the source by a code action.
+  await vscode.goToLine(lineOf(file, 'pooled = pairs') + 1);
+  await page.keyboard.press('Control+Period');
+  await page.locator('.action-widget .action-item', { hasText: 'as a comment: f32[B, 128]' }).first().click();
+  await vscode.command('File: Save');
+  await expect.poll(() => fs.readFileSync(file, 'utf8')).toContain('pooled = pairs.mean(dim=1)  # f32[B, 128]');
+});
+
+/** A line's text with ordinary spaces. */
+function plain(text: string | null): string {
+  return (text ?? '').replaceAll('\u00a0', ' ').replaceAll('\u200b', '');
+}

@@ -1,0 +1,384 @@
+"""What the server does with time: edits, cancellation, refreshes, settings, trust."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tensorpoint.wire.shapes import ShapeTable
+from tests.unit.lsp.clients import Client, connected
+from tests.unit.lsp.documents import NET, PATH, URI, clash, net_table
+
+REFRESHING = {
+    "workspace": {
+        "inlayHint": {"refreshSupport": True},
+        "codeLens": {"refreshSupport": True},
+        "diagnostics": {"refreshSupport": True},
+    },
+    "textDocument": {"diagnostic": {}},
+}
+ALL = [(10, ": f32[B, 3, H, W]"), (11, ": f32[B, 64, ceil(H/2), ceil(W/2)]")]
+
+
+@pytest.fixture(autouse=True)
+def no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")
+
+
+def run(body: Callable[[Client], Awaitable[None]], *args: Any, **options: Any) -> None:
+    async def main() -> None:
+        async with connected(*args, **options) as client:
+            await body(client)
+
+    asyncio.run(main())
+
+
+def test_hints_come_from_probes_first_and_from_the_symbolic_pass_then() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL  # without refreshes the answer waits
+        assert [request.symbolic for request in client.tracer.requests] == [False, True]
+        assert client.tracer.requests[0].text == NET
+        assert client.tracer.requests[0].path == PATH
+
+    run(body)
+
+
+def test_a_client_with_refreshes_is_answered_at_once_and_told_later() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        await client.until(lambda: bool(client.tracer.requests))
+        assert await client.hints() == []
+        client.tracer.gate.set()
+        for method in ("inlayHint", "codeLens", "diagnostic"):
+            await client.told(f"workspace/{method}/refresh")
+        assert await client.hints() == ALL
+        assert not any("publishDiagnostics" in str(message) for message in client.messages)
+
+    run(body, REFRESHING)
+
+
+def test_a_newer_text_ends_the_trace_of_an_older_one() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        await client.until(lambda: len(client.tracer.requests) == 1)
+        client.change(NET + "\n# more", 2)
+        await client.until(lambda: len(client.tracer.requests) == 2)
+        assert client.tracer.cancelled == client.tracer.requests[:1]
+        assert client.tracer.requests[1].text.endswith("# more")
+
+    run(body, REFRESHING)
+
+
+def test_a_burst_of_edits_is_traced_once() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        await client.until(lambda: len(client.tracer.requests) == 2)
+        for version in range(2, 30):
+            client.change(NET + "\n" * version, version)
+        assert await client.hints() == ALL
+        assert len(client.tracer.requests) == 4
+        # Undo: a text that was traced before is not traced again.
+        client.change(NET, 40)
+        assert await client.hints() == ALL
+        assert len(client.tracer.requests) == 4
+
+    run(body, options={"shapes": {"delay": 50}})
+
+
+def test_the_last_good_table_moves_with_the_text_while_it_is_broken() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        await client.until(lambda: len(client.tracer.requests) == 2)
+        client.tracer.answer = lambda request: ShapeTable(PATH, untraced=("line 1: invalid",))
+        client.change("def broken(:\n" + NET.replace("self.conv(x)", "self.conv(x"), 2)
+        await client.until(lambda: len(client.tracer.requests) == 3)
+        assert await client.hints() == [(11, ALL[0][1]), (13, ALL[1][1])]
+        report = await client.request("textDocument/diagnostic", textDocument={"uri": URI})
+        assert report["items"] == []
+
+    run(body, REFRESHING)
+
+
+def test_why_there_are_no_shapes_is_said_once_and_faintly() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: "not within 10 s"
+        client.open()
+        told = await client.wait(
+            lambda message: "diagnostics" in str(message) and message["params"]["diagnostics"]
+        )
+        [found] = told["params"]["diagnostics"]
+        assert (found["severity"], found["code"]) == (4, "untraced")
+        assert 'if __name__ == "__main__":' in found["message"]
+        assert told["params"]["version"] == 1
+
+    run(body)
+
+
+def test_push_and_pull_say_the_same() -> None:
+    seen: list[Any] = []
+
+    async def push(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(diagnostics=(clash(),))
+        client.open()
+        told = await client.told("textDocument/publishDiagnostics")
+        seen.append(told["params"]["diagnostics"])
+
+    async def pull(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(diagnostics=(clash(),))
+        client.open()
+        report = await client.request("textDocument/diagnostic", textDocument={"uri": URI})
+        seen.append(report["items"])
+
+    run(push)
+    run(pull, {"textDocument": {"diagnostic": {}}})
+    assert seen[0] == seen[1] and seen[0][0]["message"] == "needs H % 2 == 0 (H = 225)"
+
+
+def test_diagnostics_of_the_symbolic_pass_stay_while_probes_run_again() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(
+            diagnostics=(clash(),) if request.symbolic else ()
+        )
+        client.open()
+        await client.wait(lambda message: "needs H" in str(message))
+        begun = len(client.messages)
+        client.change(NET + "\n# more", 2)
+        await client.until(lambda: len(client.tracer.requests) == 4)
+        await client.told("textDocument/publishDiagnostics", begun)
+        for message in client.messages[begun:]:
+            if message.get("method") == "textDocument/publishDiagnostics":
+                assert "needs H" in str(message)
+
+    run(body)
+
+
+def test_closing_takes_the_diagnostics_away() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(diagnostics=(clash(),))
+        client.open()
+        await client.wait(lambda message: "needs H" in str(message))
+        begun = len(client.messages)
+        client.notify("textDocument/didClose", textDocument={"uri": URI})
+        told = await client.told("textDocument/publishDiagnostics", begun)
+        assert told["params"]["diagnostics"] == []
+        assert await client.hints() == []
+
+    run(body)
+
+
+def test_nothing_is_traced_in_a_workspace_that_is_not_trusted() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == []
+        report = await client.request(
+            "textDocument/hover", textDocument={"uri": URI}, position={"line": 4, "character": 7}
+        )
+        assert report is None
+        assert client.tracer.requests == []
+
+    run(body, options={"trusted": False})
+    # The workspace itself can't say that it is trusted.
+    run(
+        body,
+        {"workspace": {"configuration": True}},
+        options={"tensorpoint": {"trusted": False}},
+        configuration={"trusted": True},
+    )
+
+
+def test_settings_are_asked_for_and_asked_again_when_they_change() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL[:1]
+        asked = await client.told("workspace/configuration")
+        [item] = asked["params"]["items"]
+        assert item == {"scopeUri": "file:///project", "section": "tensorpoint"}
+        await client.told("client/registerCapability")
+        client.configuration = {"shapes": {"hints": {"arguments": False}}}
+        begun = len(client.messages)
+        client.notify("workspace/didChangeConfiguration", settings=None)
+        await client.told("workspace/configuration", begun)
+        assert await client.hints() == ALL[1:]
+        client.configuration = {"shapes": {"hints": {"arguments": "yes"}}}
+        client.notify("workspace/didChangeConfiguration", settings=None)
+        told = await client.told("window/showMessage")
+        assert '"tensorpoint.shapes.hints.arguments" is "yes"' in told["params"]["message"]
+
+    capabilities = {
+        "workspace": {
+            "configuration": True,
+            "didChangeConfiguration": {"dynamicRegistration": True},
+        }
+    }
+    run(body, capabilities, configuration={"shapes": {"hints": {"targets": False}}})
+
+
+def test_settings_that_are_pushed_are_taken() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL
+        settings = {"tensorpoint": {"shapes": {"enable": False}}}
+        client.notify("workspace/didChangeConfiguration", settings=settings)
+        assert await client.hints() == []
+
+    run(body)
+
+
+def test_each_folder_has_its_own_settings() -> None:
+    folders = [{"uri": f"file:///{name}", "name": name} for name in ("project", "project/inner")]
+
+    async def body(client: Client) -> None:
+        client.open()
+        client.open(uri="file:///project/inner/net.py")
+        await client.until(lambda: len(client.tracer.requests) == 4)
+        scopes = [
+            message["params"]["items"][0]["scopeUri"]
+            for message in client.messages
+            if message.get("method") == "workspace/configuration"
+        ]
+        assert scopes == ["file:///project", "file:///project/inner"]
+
+    run(
+        body,
+        {"workspace": {"configuration": True, "workspaceFolders": True}},
+        workspaceFolders=folders,
+    )
+
+
+def test_a_change_of_a_dependency_traces_again() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(dependencies=("/project/parts.py",))
+        client.open()
+        registered = await client.told("client/registerCapability")
+        [one] = registered["params"]["registrations"]
+        assert {"globPattern": "**/*.py"} in one["registerOptions"]["watchers"]
+        await client.until(lambda: len(client.tracer.requests) == 2)
+
+        def changed(path: str) -> None:
+            changes = [{"uri": f"file://{path}", "type": 2}]
+            client.notify("workspace/didChangeWatchedFiles", changes=changes)
+
+        changed("/project/other.py")
+        changed("/project/parts.py")
+        await client.until(lambda: len(client.tracer.requests) == 4)
+        changed("/project/pyproject.toml")
+        await client.until(lambda: len(client.tracer.requests) == 6)
+
+    run(body, {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": True}}})
+
+
+def test_files_without_tensors_are_not_traced() -> None:
+    async def body(client: Client) -> None:
+        client.open("import os\n\nprint(os.name)\n")
+        assert await client.hints() == []
+        assert client.tracer.requests == []
+        client.change(NET, 2)
+        assert await client.hints() == ALL
+
+    run(body)
+
+
+def test_a_long_trace_shows_progress_that_ends() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        begin = await client.told("$/progress")
+        assert begin["params"]["value"]["title"] == "Shapes of net.py"
+        client.tracer.gate.set()
+        end = await client.wait(lambda message: '"kind": "end"' in str(message).replace("'", '"'))
+        assert end["params"]["token"] == begin["params"]["token"]
+
+    run(body, {"window": {"workDoneProgress": True}})
+
+
+def test_a_request_can_be_cancelled() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        number = client.ask(
+            "textDocument/inlayHint",
+            textDocument={"uri": URI},
+            range={"start": {"line": 0, "character": 0}, "end": {"line": 9, "character": 0}},
+        )
+        await client.until(lambda: bool(client.tracer.requests))
+        client.notify("$/cancelRequest", id=number)
+        answer = await client.answer(number)
+        assert answer["error"]["code"] == -32800
+        # Others go on.
+        client.tracer.gate.set()
+        assert await client.hints() == ALL
+
+    run(body)
+
+
+def test_a_fault_in_the_tracer_is_said_and_survived() -> None:
+    async def body(client: Client) -> None:
+        def fail(request: object) -> ShapeTable:
+            raise RuntimeError("boom")
+
+        client.tracer.answer = fail
+        client.open()
+        told = await client.wait(lambda message: "boom" in str(message))
+        assert told["params"]["diagnostics"][0]["severity"] == 4
+        client.tracer.answer = lambda request: net_table()
+        client.change(NET + "\n", 2)
+        assert await client.hints() == ALL
+
+    run(body)
+
+
+def test_cells_of_a_notebook_are_traced_as_one() -> None:
+    head, tail = NET.split("\n\n\n")
+    cells = [f"file:///project/n.ipynb#{name}" for name in "abc"]
+    texts = [f"%matplotlib inline\n{head}", "# text", tail]
+    line = f"%matplotlib inline\n{head}\n".count("\n")
+
+    async def body(client: Client) -> None:
+        def answer(request: Any) -> ShapeTable:
+            assert request.path == "/project/n.ipynb"
+            assert request.text == f"\n{head}\n{tail}"
+            return net_table(request.text)
+
+        client.tracer.answer = answer
+        kinds = (2, 1, 2)
+        client.notify(
+            "notebookDocument/didOpen",
+            notebookDocument={
+                "uri": "file:///project/n.ipynb",
+                "notebookType": "jupyter-notebook",
+                "version": 1,
+                "cells": [
+                    {"kind": kind, "document": uri} for kind, uri in zip(kinds, cells, strict=True)
+                ],
+            },
+            cellTextDocuments=[
+                {"uri": uri, "languageId": "python", "version": 1, "text": text}
+                for uri, text in zip(cells, texts, strict=True)
+            ],
+        )
+        assert line == 3
+        assert await client.hints(cells[0]) == []
+        assert await client.hints(cells[2]) == [(6, ALL[0][1]), (7, ALL[1][1])]
+
+    run(body, {"notebookDocument": {"synchronization": {}}})
+
+
+def test_tooltips_are_made_when_they_are_asked_for() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        found = await client.request(
+            "textDocument/inlayHint",
+            textDocument={"uri": URI},
+            range={"start": {"line": 0, "character": 0}, "end": {"line": 99, "character": 0}},
+        )
+        assert "tooltip" not in found[1]
+        resolved = await client.request("inlayHint/resolve", **found[1])
+        assert "probed" in resolved["tooltip"]["value"]
+
+    run(body, {"textDocument": {"inlayHint": {"resolveSupport": {"properties": ["tooltip"]}}}})

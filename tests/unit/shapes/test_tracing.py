@@ -1,0 +1,119 @@
+"""The table of a file: what its comments say its shapes and faults are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tensorpoint.shapes.tracing.main import table_of
+from tensorpoint.wire.shapes import ShapeDiagnostic, ShapeRequest, ShapeTable
+from tests.conftest import Write
+
+PROGRAMS = Path(__file__).parents[2] / "programs" / "shapes"
+
+
+def trace(path: Path, **asked: object) -> ShapeTable:
+    return table_of(ShapeRequest(str(path), path.read_text("utf-8"), **asked))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["convolutions", "sequences"])
+def test_shapes_are_those_that_the_comments_say(name: str) -> None:
+    path = PROGRAMS / f"{name}.py"
+    table = trace(path)
+    assert not table.untraced and not table.diagnostics, table
+    shown: dict[tuple[int, str], list[str]] = {}
+    for hint in table.hints:
+        if hint.kind in ("target", "argument"):
+            shown.setdefault((hint.span.line, hint.name), []).append(hint.text)
+    lines = path.read_text("utf-8").split("\n")
+    said = 0
+    for number, line in enumerate(lines, 1):  # a comment speaks of the line below
+        for comment in re.findall(r"# is (\w+): (.*)$", line):
+            said += 1
+            assert shown.get((number + 1, comment[0])) == [comment[1]], (number, line)
+        if "# none " in line:
+            assert (number + 1, line.split("# none ")[1]) not in shown
+    assert said > 8
+    for hint in table.hints:  # spans are in characters
+        if hint.span.line == hint.span.end_line:
+            text = lines[hint.span.line - 1][hint.span.col : hint.span.end_col]
+            assert " ".join(text.split()) == hint.name or hint.kind in ("return", "argument")
+
+
+def test_faults_are_where_the_comments_say_with_the_sizes_that_show_them() -> None:
+    path = PROGRAMS / "faults.py"
+    table = trace(path)
+    by_line: dict[int, list[ShapeDiagnostic]] = {}
+    for found in table.diagnostics:
+        by_line.setdefault(found.span.line, []).append(found)
+    fixed: dict[str, set[int]] = {}
+    lines = path.read_text("utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        for key in re.findall(r"# fixed (\w+)", line):
+            fixed.setdefault(key, set()).add(number + 1)
+    for number, line in enumerate(lines, 1):
+        match = re.search(r"# fault (\w) (\w+) ([\w-]+)(?: (\w)=(\d+))?", line)
+        if not match:
+            assert number + 1 not in by_line, (line, by_line[number + 1])
+            continue
+        key, severity, code, symbol, size = match.groups()
+        [found] = by_line.get(number + 1, [None])  # type: ignore[list-item]
+        assert found is not None, (line, table.untraced)
+        assert (found.severity, found.code) == (severity, code), found
+        if symbol:
+            assert found.witness[symbol] == int(size)
+        assert fixed.get(key, set()) <= {related.span.line for related in found.related}
+    assert any("Own does not run" in reason for reason in table.untraced)
+
+
+def test_a_message_names_the_rule_and_the_operands() -> None:
+    table = trace(PROGRAMS / "faults.py")
+    messages = {found.span.line: found.message for found in table.diagnostics}
+    text = "\n".join(messages.values())
+    assert "fails when T > 512 (T = 513)" in text
+    assert "needs H % 2 == 0 (fails at H = 193)" in text
+    assert "needs T % 4 == 0" in text
+    assert "h: f32[3, 20]" in text and "self.second.weight: f32[5, 30]" in text
+
+
+def test_a_limit_that_is_declared_is_kept(write: Write) -> None:
+    text = (PROGRAMS / "faults.py").read_text("utf-8")
+    path = write(text.replace("x: i64[B, T]", "x: i64[B, T], T <= 512"))
+    table = trace(path, class_name="Positions")
+    assert [call.qualname for call in table.calls] == ["Positions"]
+    assert not table.diagnostics
+
+
+def test_a_guessed_input_is_not_blamed(write: Write) -> None:
+    text = (PROGRAMS / "faults.py").read_text("utf-8")
+    path = write(text.replace("# tensorpoint: x: i64[B, T]", "#"))
+    table = trace(path, class_name="Positions")
+    assert not table.diagnostics
+    assert table.calls[0].assumptions == ("T <= 512",)
+
+
+def test_constants_have_names_and_calls_have_costs() -> None:
+    table = trace(PROGRAMS / "sequences.py")
+    [embedded] = [h for h in table.hints if h.name == "self.embed(ids)"]
+    assert embedded.constants == ("48 = hidden_size",)
+    assert embedded.parameters == 100 * 48
+    sizes = table.calls[0].sizes
+    assert embedded.bytes == 4 * sizes["B"] * sizes["T"] * 48
+    [projected] = [h for h in table.hints if h.name == "self.qkv(x)"]
+    assert projected.flops == 2 * sizes["B"] * sizes["T"] * 48 * 144
+    assert projected.count == 3
+    assert projected.executions[0].call_path.startswith("Model.forward:")
+    assert " > Attention.forward:" in projected.executions[0].call_path
+
+
+def test_what_can_not_be_traced_says_why(write: Write) -> None:
+    broken = trace(write("def f(:\n"))
+    assert not broken.hints and "line 1" in broken.untraced[0]
+    path = write(
+        "import torch\nclass N(torch.nn.Module):\n    # tensorpoint: x: f31[B]\n    pass\n"
+    )
+    assert "'f31' is no dtype" in trace(path).untraced[0]
+    path = write("import torch\n")
+    assert "no module 'N'" in trace(path, class_name="N").untraced[0]
