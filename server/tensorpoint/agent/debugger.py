@@ -145,7 +145,7 @@ _CMD_RETURN = 502
 
 def forget_code() -> None:
     """Functions have other code now: what pydevd knows of theirs, such as where to skip, is old."""
-    db = _debugger()
+    db = connected()
     if db is not None:
         db._clear_caches()
 
