@@ -104,15 +104,27 @@ def _parser() -> argparse.ArgumentParser:
         "restart: with fresh imports. stop: end it, and what it runs. logs: what it has written. "
         "python: print the path of an executable to use in place of the interpreter, "
         "in a debug configuration or for torchrun (PYTHON_EXEC). "
-        "facts: what was recorded of the last run.",
+        "facts: what was recorded of the last run. weights: the converted checkpoints "
+        'that are kept in memory ("keepWeights"); --drop gives that back.',
     )
     host.add_argument(
         "action",
-        choices=("status", "start", "restart", "stop", "logs", "python", "facts", "serve"),
+        choices=(
+            "status",
+            "start",
+            "restart",
+            "stop",
+            "logs",
+            "python",
+            "facts",
+            "weights",
+            "serve",
+        ),
         nargs="?",
         default="status",
     )
-    host.add_argument("--json", action="store_true", help="status or facts as one JSON object")
+    host.add_argument("--json", action="store_true", help="status, facts or weights as JSON")
+    host.add_argument("--drop", action="store_true", help="weights: keep none any longer")
     _add_python(host)
 
     _add_shapes(commands.add_parser("shapes", help="the shapes of a file's tensors, without a run"))
@@ -413,7 +425,10 @@ def _host(options: argparse.Namespace) -> int:
 
     if options.action == "facts":
         return _facts_of_last_run(options.json)
-    return host(options.action, python=options.python, as_json=options.json)
+    if options.drop and options.action != "weights":
+        print("tensorpoint host: --drop goes with weights", file=sys.stderr)
+        return 2
+    return host(options.action, python=options.python, as_json=options.json, drop=options.drop)
 
 
 def _demo(options: argparse.Namespace) -> int:

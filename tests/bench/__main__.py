@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.bench import (  # noqa: E402
     entropy,
+    forks,
     latency,
     layer_steps,
     located,
@@ -49,6 +50,8 @@ def main() -> None:
     steps = layer_steps.measure(seconds=15 * effort, least=10, most=100)
     _say(began, "starting programs with and without the resident process")
     starts = start.measure(rounds=1 if arguments.quick else 3)
+    _say(began, "jobs, ranks, memory and checkpoints with and without the resident process")
+    forked = forks.measure(*((1, 200) if arguments.quick else (3, 2000)))
     groups: dict[str, list[overhead.Overhead]] = {}
     _say(began, "starting four processes with torch")
     with Fleet() as fleet:
@@ -69,6 +72,7 @@ def main() -> None:
             table.values_table(viewed),
             table.layer_steps_table(steps),
             table.start_table(starts),
+            table.forks_table(forked),
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
@@ -97,6 +101,7 @@ def main() -> None:
             "values": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in viewed],
             "layer_steps": {**asdict(steps), "ratio": steps.ratio, "met": steps.met},
             "start": {**asdict(starts), "met": starts.met},
+            "forks": [{**asdict(row), "ratio": row.ratio} for row in forked],
             "overhead": [
                 {**asdict(row), "met": row.met} for rows in groups.values() for row in rows
             ],

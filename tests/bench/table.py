@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.bench.entropy import CONDITION, FACTORS, LEAST_CHANGE, Detection
+from tests.bench.forks import Fork
 from tests.bench.latency import TARGET_P50_MS, Latency
 from tests.bench.layer_steps import TARGET_RATIO, LayerSteps
 from tests.bench.located import Located
@@ -92,6 +93,21 @@ def start_table(starts: Starts) -> Table:
             f"{row.median / starts.cold.median:.3f}",
             _verdict(starts.met) if resident else "",
             *(f"{value:.2f}" for value in (row.median, row.least, row.most)),
+            str(row.rounds),
+        )
+    return table
+
+
+def forks_table(rows: Sequence[Fork]) -> Table:
+    """What the resident process and kept weights give besides a quick start."""
+    columns = ["ratio", "with", "without", "rounds"]
+    table = _table("With the resident process, or what was kept, and without", "", columns)
+    for row in rows:
+        table.add_row(
+            f"{row.what} ({row.unit})",
+            f"{row.ratio:.3f}",
+            f"{row.resident:.3g}",
+            f"{row.plain:.3g}",
             str(row.rounds),
         )
     return table

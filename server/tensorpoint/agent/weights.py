@@ -20,13 +20,13 @@ import hashlib
 import json
 import mmap
 import os
-import struct
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ..wire import pack
 from .imports import when_imported
 
 _ALIGNMENT = 64
@@ -37,15 +37,8 @@ _DTYPES = {
     "F16": ("float16", 2),
     "BF16": ("bfloat16", 2),
 }
-_FOOTER = struct.Struct("<Q8s")
-_MAGIC = b"tp-pack1"
 #: Packs together; less where `/dev/shm` has no room.
 MOST_BYTES = int(os.environ.get("TENSORPOINT_WEIGHTS_MIB") or 16384) << 20
-
-
-def folder() -> str:
-    """Where the packs of this user are."""
-    return f"/dev/shm/tensorpoint-{os.getuid()}-weights"
 
 
 class Weights:
@@ -85,7 +78,7 @@ class Weights:
             (modeling, "convert_and_load_state_dict_in_model", self._finishing),
         )
         missing = any(not hasattr(module, name) for module, name, _ in names)
-        if self._undo or missing or not self._wanted:
+        if self._undo or missing or not self._wanted or sys.platform != "linux":
             return  # another version of it loads by itself
         for module, name, wrap in names:
             original = getattr(module, name)
@@ -148,8 +141,8 @@ class Weights:
         with self._lock:
             if path not in self._packs:
                 self._packs[path] = _Pack.open(path)
-            pack = self._packs[path]
-        return None if pack is None else pack.tensor(tensor.name, dtype)
+            found = self._packs[path]
+        return None if found is None else found.tensor(tensor.name, dtype)
 
     def _keep(self, tensor: _Slice, dtype: Any, made: Any) -> None:
         path = _pack_path(tensor.path, str(dtype))
@@ -223,7 +216,7 @@ class _Pack:
                 map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):
             return None
-        index = _index(map)
+        index = pack.index_of(map)
         if index is None:
             return None
         with suppress(OSError):
@@ -254,8 +247,8 @@ class _Builder:
     def begin(cls, path: str, source: str, dtype: str, size: int) -> _Builder | None:
         """None where there is no room for it."""
         try:
-            os.makedirs(folder(), mode=0o700, exist_ok=True)
-            status = os.lstat(folder())
+            os.makedirs(pack.folder(), mode=0o700, exist_ok=True)
+            status = os.lstat(pack.folder())
             if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _make_room(size):
                 return None
             new = f"{path}.{os.getpid()}"
@@ -286,8 +279,8 @@ class _Builder:
         try:
             if self._failed or not self._tensors:
                 raise OSError
-            index = json.dumps({**self._about, "tensors": self._tensors}).encode()
-            os.pwrite(self._number, index + _FOOTER.pack(len(index), _MAGIC), self._end)
+            tail = pack.tail({**self._about, "tensors": self._tensors})
+            os.pwrite(self._number, tail, self._end)
             os.replace(self._new, self._path)
         except OSError:
             with suppress(OSError):
@@ -302,23 +295,13 @@ def _pack_path(source: str, dtype: str) -> str:
     status = os.stat(real)
     key = [real, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, dtype]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    return f"{folder()}/{name}.pack"
-
-
-def _index(data: Any) -> dict[str, Any] | None:
-    if len(data) < _FOOTER.size:
-        return None
-    length, magic = _FOOTER.unpack(data[len(data) - _FOOTER.size :])
-    end = len(data) - _FOOTER.size
-    if magic != _MAGIC or length > end:
-        return None
-    return json.loads(data[end - length : end])
+    return f"{pack.folder()}/{name}.pack"
 
 
 def _make_room(size: int) -> bool:
     """Let packs go that were used longest ago, until there is room for one more."""
     found: list[tuple[float, int, str]] = []
-    for entry in os.scandir(folder()):
+    for entry in os.scandir(pack.folder()):
         with suppress(OSError):
             pid = entry.name.rpartition(".")[2]
             if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
@@ -328,7 +311,7 @@ def _make_room(size: int) -> bool:
             if not pid.isdigit():
                 found.append((status.st_mtime, status.st_size, entry.path))
     found.sort(reverse=True)
-    disk = os.statvfs(folder())
+    disk = os.statvfs(pack.folder())
     free = disk.f_bavail * disk.f_frsize
     while found and (sum(each[1] for each in found) + size > MOST_BYTES or 2 * size > free):
         _, freed, path = found.pop()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
+from ..wire import pack
 from . import places
 from .client import Client, NoHost, supported
 from .host import serve
@@ -16,12 +19,16 @@ from .messages import Environment, Status
 from .stubs import STUB, write_executable
 
 
-def host(action: str, *, python: str | None = None, as_json: bool = False) -> int:
+def host(
+    action: str, *, python: str | None = None, as_json: bool = False, drop: bool = False
+) -> int:
     """One of the actions; returns the exit status."""
     why_not = supported()
     if why_not:
         print(f"tensorpoint host: {why_not}", file=sys.stderr)
         return 1
+    if action == "weights":
+        return _weights(as_json, drop)
     if action == "serve":
         return serve()
     try:
@@ -70,6 +77,25 @@ def _show(status: Status, as_json: bool) -> None:
             )
         if zygote.note:
             print(f"  {zygote.note}")
+
+
+def _weights(as_json: bool, drop: bool) -> int:
+    if drop:
+        shutil.rmtree(pack.folder(), ignore_errors=True)
+        return 0
+    found = pack.packs()
+    if as_json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+    elif not found:
+        print('tensorpoint host: no weights are kept ("keepWeights": true)', file=sys.stderr)
+    else:
+        for each in found:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.used))
+            print(
+                f"{each.source} as {each.dtype.removeprefix('torch.')}: "
+                f"{each.bytes / 2**20:.0f} MiB, {each.tensors} tensors, last used {when}"
+            )
+    return 0
 
 
 def _show_logs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from tensorpoint.agent import weights
 from tensorpoint.agent.weights import Weights
+from tensorpoint.resident.commands import host
+from tensorpoint.wire import pack
 
 FAULTS: list[str] = []
-LLAMA = {
+LLAMA: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 64,
     "vocab_size": 128,
@@ -29,7 +32,7 @@ LLAMA = {
 @pytest.fixture(autouse=True)
 def packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packs"
-    monkeypatch.setattr(weights, "folder", lambda: str(folder))
+    monkeypatch.setattr(pack, "folder", lambda: str(folder))
     return folder
 
 
@@ -178,12 +181,12 @@ def test_a_pack_that_is_none_is_made_anew(
     kept: Weights, checkpoint: Path, packs: Path, content: bytes
 ) -> None:
     _load(checkpoint, torch.float32)
-    (pack,) = packs.iterdir()
-    pack.write_bytes(content)
+    (file,) = packs.iterdir()
+    file.write_bytes(content)
     model = _load(checkpoint, torch.float32)
     kept.want(False)
     _same(model, _load(checkpoint, torch.float32))
-    assert pack.stat().st_size > 1000
+    assert file.stat().st_size > 1000
 
 
 def test_without_room_it_loads_as_ever(
@@ -192,7 +195,7 @@ def test_without_room_it_loads_as_ever(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(weights.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     model = _load(checkpoint, torch.float32)
     assert [*packs.iterdir()] == []
     monkeypatch.undo()
@@ -207,8 +210,8 @@ def test_the_least_recently_used_go_first(
     for number, folder in enumerate(folders[:2]):
         known = {*packs.glob("*")}
         _load(folder, torch.float32)
-        (pack,) = {*packs.glob("*")} - known
-        os.utime(pack, (number, number))
+        (file,) = {*packs.glob("*")} - known
+        os.utime(file, (number, number))
     (packs / "0123.pack.999999999").write_bytes(b"of a process that was killed")
     size = sum(path.stat().st_size for path in packs.glob("*.pack"))
     monkeypatch.setattr(weights, "MOST_BYTES", size + 20_000)
@@ -233,3 +236,23 @@ def test_a_fault_of_ours_is_told_once_and_the_model_is_loaded(
     assert {*faults} == {"keeping weights: division by zero"}
     assert transformers.core_model_loading._materialize_copy is materialize
     _same(model, _load(checkpoint, torch.float32))
+
+
+def test_the_command_line_lists_and_drops_them(
+    kept: Weights, checkpoint: Path, packs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = _load(checkpoint, torch.float32)
+    (packs / "none.pack").write_bytes(b"x" * 40)
+    capsys.readouterr()
+    assert host("weights", as_json=True) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["source"] == str(checkpoint / "model.safetensors")
+    assert (shown["dtype"], shown["tensors"]) == ("torch.float32", len(model.state_dict()))
+    assert host("weights") == 0
+    assert "model.safetensors as float32: 0 MiB" in capsys.readouterr().out
+    assert host("weights", drop=True) == 0
+    assert not packs.exists()
+    assert host("weights") == 0
+    assert "no weights are kept" in capsys.readouterr().err
+    kept.want(False)
+    _same(model, _load(checkpoint, torch.float32))  # who has mapped them keeps them

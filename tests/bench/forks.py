@@ -1,0 +1,201 @@
+"""What else the resident process gives: jobs, ranks, memory; and weights that are kept.
+
+Each row has the way with it beside the way without, in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensorpoint.resident.jobs import Job, run_job
+from tensorpoint.resident.messages import Environment
+from tensorpoint.wire import pack
+from tests.protocol.dap import SERVER, Session, eventually
+from tests.resident.hosts import Host, run, running_host
+
+_RANKS = 8
+_IDLE = 4
+_JOB = (
+    "import torch\n\n\ndef shape(size):\n    return list(torch.empty(size, device='meta').shape)\n"
+)
+_RANK = "import time, torch\nprint('line', time.time(), flush=True)\n"
+_SLEEP = "import torch, time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+_MAKE = """\
+import sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+layers = max(1, int(sys.argv[2]) // 40)  # a layer of 20 million parameters, in bfloat16
+sizes = dict(hidden_size=1024, intermediate_size=5120, vocab_size=1000, num_hidden_layers=layers)
+config = LlamaConfig(**sizes, num_attention_heads=8, num_key_value_heads=8)
+with torch.device("meta"):
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+model = model.to_empty(device="cpu")
+for parameter in model.parameters():
+    torch.nn.init.constant_(parameter, 0.5)
+model.save_pretrained(sys.argv[1], max_shard_size="1GB")
+"""
+_LOAD = """\
+import sys, time, torch
+from transformers import LlamaForCausalLM
+began = time.perf_counter()
+model = LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+print("seconds", time.perf_counter() - began)
+"""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A median with the resident process (or what was kept) beside one without."""
+
+    what: str
+    unit: str
+    resident: float
+    plain: float
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        return self.resident / self.plain
+
+
+def measure(rounds: int, checkpoint_mb: int) -> list[Fork]:
+    """Measure all rows."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        host = stack.enter_context(running_host())
+        was = dict(os.environ)
+        stack.callback(lambda: (os.environ.clear(), os.environ.update(was)))
+        for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
+            os.environ[name] = host.environment[name]
+        host.acquire()
+        host.acquire(PYTHONPATH=str(SERVER))
+        return [
+            _jobs(host, folder, rounds * 5),
+            _ranks(host, folder, rounds),
+            _memory(host, folder),
+            _weights(folder, rounds, checkpoint_mb),
+        ]
+
+
+def _row(
+    what: str, unit: str, rounds: int, resident: Callable[[], float], plain: Callable[[], float]
+) -> Fork:
+    pairs = [(resident(), plain()) for _ in range(rounds)]
+    one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Fork(what, unit, one, other, rounds)
+
+
+def _jobs(host: Host, folder: Path, rounds: int) -> Fork:
+    (folder / "job_of_bench.py").write_text(_JOB, encoding="utf-8")
+    job = Job("job_of_bench:shape", 3, (str(folder),), seconds=60)
+
+    def ask(environment: Environment, forked: bool) -> float:
+        outcome = asyncio.run(run_job(environment, job, list[int]))
+        assert outcome.value == [3] and outcome.forked == forked, outcome
+        return outcome.seconds * 1000
+
+    wanted = Environment((sys.executable,), dict(host.environment))
+    odd = Environment((sys.executable, "-i"), dict(host.environment))  # no zygote stands for that
+    return _row(
+        "a job's round trip", "ms", rounds, lambda: ask(wanted, True), lambda: ask(odd, False)
+    )
+
+
+def _ranks(host: Host, folder: Path, rounds: int) -> Fork:
+    program = folder / "rank.py"
+    program.write_text(_RANK, encoding="utf-8")
+    variables = {**host.environment, "PYTHONPATH": str(SERVER)}
+    made = run([sys.executable, "-m", "tensorpoint", "host", "python"], variables).stdout.strip()
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(_RANKS), str(program)]
+
+    def start(**more: str) -> float:
+        # torchrun sets this for its ranks, which a zygote is keyed by.
+        more = {"OMP_NUM_THREADS": "1", **more}
+        began = time.time()
+        done = run([sys.executable, *torchrun], host.environment, env=more)
+        lines = [float(found) for found in re.findall(r"line ([\d.]+)", done.stdout)]
+        assert len(lines) == _RANKS, done.stderr
+        return max(lines) - began
+
+    host.acquire(OMP_NUM_THREADS="1")
+    return _row(
+        f"torchrun: {_RANKS} ranks at their first line, after import torch",
+        "s",
+        rounds,
+        lambda: start(PYTHON_EXEC=made),
+        start,
+    )
+
+
+def _memory(host: Host, folder: Path) -> Fork:
+    program = folder / "sleep.py"
+    program.write_text(_SLEEP, encoding="utf-8")
+    before = {pid for zygote in host.status().zygotes for pid in zygote.running}
+
+    def private(command: list[str], count: int) -> float:
+        with ExitStack() as stack:
+            processes = [_started(command, host, stack) for _ in range(count)]
+            pids = {pid for zygote in host.status().zygotes for pid in zygote.running} - before
+            return statistics.mean(_private_mib(pid) for pid in pids or processes)
+
+    forked = private(host.command(str(program)), _IDLE)
+    eventually(lambda: not any(zygote.running for zygote in host.status().zygotes), "their end")
+    return Fork(
+        "memory of its own, idle after import torch",
+        "MiB",
+        forked,
+        private([sys.executable, str(program)], 1),
+        1,
+    )
+
+
+def _started(command: list[str], host: Host, stack: ExitStack) -> int:
+    process = subprocess.Popen(command, env=host.environment, stdout=subprocess.PIPE, text=True)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process.pid
+
+
+def _private_mib(pid: int) -> float:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return int(re.findall(r"Private_Dirty: +(\d+)", text)[0]) / 1024
+
+
+def _weights(folder: Path, rounds: int, checkpoint_mb: int) -> Fork:
+    checkpoint, load = folder / "checkpoint", folder / "load.py"
+    (folder / "make.py").write_text(_MAKE, encoding="utf-8")
+    load.write_text(_LOAD, encoding="utf-8")
+    make = [sys.executable, str(folder / "make.py"), str(checkpoint), str(checkpoint_mb)]
+    subprocess.run(make, check=True, capture_output=True)
+
+    def seconds(keep: bool) -> float:
+        with Session() as session:
+            session.launch(load, filters=[], args=[str(checkpoint)], keepWeights=keep)
+            assert session.exit_code() == 0, session.output()
+            session.expect("terminated")
+            return float(re.findall(r"seconds ([\d.]+)", session.output("stdout"))[0])
+
+    try:
+        seconds(True)
+        return _row(
+            f"from_pretrained of {checkpoint_mb} MB, bfloat16 as float32",
+            "s",
+            rounds,
+            lambda: seconds(True),
+            lambda: seconds(False),
+        )
+    finally:
+        for each in pack.packs():
+            if each.source.startswith(str(folder)):
+                Path(each.path).unlink()
