@@ -106,18 +106,8 @@ class Keeper:
             except Exception as error:
                 self._on_fault("telling the facts of this run", error)
 
-    def _register(self) -> None:
-        if not self._registered:
-            self._registered = True
-            atexit.register(self._at_end)
-
     def _at_end(self) -> None:
         self._save_if_possible()
-        if self._recorder.is_recording:
-            try:
-                self._tell(self._recorder.read())
-            except Exception as error:
-                self._on_fault("telling the facts of this run", error)
 
     def _save_if_possible(self) -> None:
         try:
