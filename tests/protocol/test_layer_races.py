@@ -11,6 +11,7 @@ from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
+TWO_TRAININGS = Path(__file__).parent / "layers" / "two_trainings.py"
 SIDE_BY_SIDE = Path(__file__).parent / "layers" / "side_by_side.py"
 
 
@@ -134,3 +135,26 @@ def test_bad_input_is_refused_with_the_reason_and_harms_nothing() -> None:
         stopped = session.step("next", stopped)
         assert stopped["description"] == "Entering layers.0.mlp.act (ReLU)"
         assert "fault" not in session.output("important")
+
+
+def test_two_threads_that_step_take_turns() -> None:
+    with Session() as session:
+        session.launch(TWO_TRAININGS, filters=[], functions=[{"name": "layer:Sequential"}])
+        met: set[tuple[int, str]] = set()
+        for _ in range(40):
+            stopped = session.stopped()
+            if "tensorpoint" in stopped:  # a breakpoint, on a thread of the program
+                session.console("tp step layer")
+                stopped = session.stopped()
+            frames = session.frames(stopped)
+            assert len(frames) <= 2, frames  # none of the other model's
+            met.add((stopped["threadId"], frames[0]["name"].partition(" [")[0]))
+            session.request("stepIn", threadId=stopped["threadId"])
+        stopped = session.stopped()
+        session.request("setFunctionBreakpoints", breakpoints=[])
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert "trained" in session.output("stdout")
+        assert "fault" not in session.output("important"), session.output("important")
+        inner = {name: thread for thread, name in met if name in ("1 (ReLU)", "1 (Tanh)")}
+        assert len(set(inner.values())) == 2, met
