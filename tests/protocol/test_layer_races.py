@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.dap import Session, line_of
+from tests.protocol.dap import Session, eventually, line_of
 from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
+TWO_TRAININGS = Path(__file__).parent / "layers" / "two_trainings.py"
 SIDE_BY_SIDE = Path(__file__).parent / "layers" / "side_by_side.py"
 
 
@@ -95,3 +96,70 @@ def test_a_session_that_ends_in_a_step_leaves_nothing(by: str) -> None:
         assert session.exit_status() == 0, session.story()
         session.expect_no_process()
         assert "Traceback" not in session.stderr()
+
+
+def test_bad_input_is_refused_with_the_reason_and_harms_nothing() -> None:
+    with Session() as session:
+        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
+        session.stopped()
+        no_breakpoints(session, BLOCKS)
+        session.console("tp step layer")
+        stopped = session.stopped()
+        thread, frame = stopped["threadId"], session.frames(stopped)[0]["id"]
+        for command, arguments in (
+            ("stepIn", {"threadId": thread, "targetId": 99}),
+            ("stepIn", {"threadId": thread, "targetId": "down"}),
+            ("next", {"threadId": thread + 50}),
+            ("scopes", {"frameId": frame + 1_000_000}),
+            ("variables", {"variablesReference": 1_899_999_999}),
+            ("setVariable", {"variablesReference": 1_899_999_999, "name": "x", "value": "1"}),
+            ("setExpression", {"frameId": frame, "expression": "", "value": "1"}),
+            ("setExpression", {"frameId": frame, "expression": "x +", "value": ""}),
+            ("evaluate", {"frameId": frame, "expression": "1 +", "context": "watch"}),
+            ("tensorpoint/tensor", {"frameId": frame, "expression": "7"}),
+            ("tensorpoint/tensor", {"frameId": frame, "expression": "x", "parts": 7}),
+            ("tensorpoint/step", {"how": "sideways"}),
+            ("goto", {"threadId": thread, "targetId": 1}),
+            ("gotoTargets", {"frameId": frame}),
+            ("source", {"frameId": frame}),
+        ):
+            reason = session.refused(command, **arguments)
+            assert reason and "Traceback" not in reason and "File " not in reason, (command, reason)
+        frames = session.request("stackTrace", threadId=thread)["stackFrames"]
+        odd = session.request("stackTrace", threadId=thread, startFrame=-2, levels="many")
+        assert odd["stackFrames"] == frames
+        past = session.request("stackTrace", threadId=thread, startFrame=70, levels=3)
+        assert past == {"stackFrames": [], "totalFrames": 3}
+        assert "'x'" in session.refused("completions", frameId=frame, text="h", column="x")
+        # It steps on as if nothing had been asked.
+        stopped = session.step("next", stopped)
+        assert stopped["description"] == "Entering layers.0.mlp.act (ReLU)"
+        assert "fault" not in session.output("important")
+
+
+def test_two_threads_that_step_take_turns() -> None:
+    with Session() as session:
+        session.launch(TWO_TRAININGS, filters=[], functions=[{"name": "layer:Sequential"}])
+        met: set[tuple[int, str]] = set()
+        for _ in range(40):
+            stopped = session.stopped()
+            if "tensorpoint" in stopped:  # a breakpoint, on a thread of the program
+                session.console("tp step layer")
+                stopped = session.stopped()
+            frames = session.frames(stopped)
+            assert len(frames) <= 2, frames  # none of the other model's
+            met.add((stopped["threadId"], frames[0]["name"].partition(" [")[0]))
+            session.request("stepIn", threadId=stopped["threadId"])
+        session.stopped()
+        session.request("setFunctionBreakpoints", breakpoints=[])
+        while not session.seen("exited"):  # the other thread may have come to its stop as well
+            stops = len(session.seen("stopped"))
+            session.resume()
+            eventually(
+                lambda stops=stops: session.seen("exited") or len(session.seen("stopped")) > stops,
+                "the end, or another stop",
+            )
+        assert "trained" in session.output("stdout")
+        assert "fault" not in session.output("important"), session.output("important")
+        inner = {name: thread for thread, name in met if name in ("1 (ReLU)", "1 (Tanh)")}
+        assert len(set(inner.values())) == 2, met

@@ -273,7 +273,7 @@ class LayerThreads:
             lambda: self._client.respond(message),
             ask="step",
             how=_STEPS[message["command"]],
-            target=arguments.get("targetId"),
+            target=None if "targetId" not in arguments else number_in(arguments, "targetId"),
         )
 
     async def _step_back(self, message: Message, arguments: Message) -> None:
@@ -339,7 +339,7 @@ class LayerThreads:
 
     async def _stack_trace(self, message: Message, arguments: Message) -> Message:
         layers = self._thread(arguments)
-        start, levels = number_in(arguments, "startFrame"), number_in(arguments, "levels")
+        start, levels = (max(number_in(arguments, name), 0) for name in ("startFrame", "levels"))
         frames = layers.stack.frames
         end = start + levels if levels else len(frames)
         return {

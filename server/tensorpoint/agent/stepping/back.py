@@ -75,16 +75,36 @@ def run_again(
         stack.enter_context(quiet.side_effects())
         stack.enter_context(quiet.not_waiting(lambda: NotReplayable("it waits for another thread")))
         prepared(stack, hooks_aside, entry.module, arguments, entry, written)
-        stack.enter_context(_entries_and_exits(arrive))
+        leaving = _Leaving(arrive)
+        stack.enter_context(_entries_and_exits(leaving.arrive))
         stack.enter_context(_guard(written))
         try:
             replayed(entry.call)
-        except Left as left:
-            return left
+        except Left:
+            return leaving.left
         except Exception as error:
+            if leaving.left is not None:
+                return leaving.left
             text = f"running it again raised {type(error).__name__}: {error}"
             raise NotReplayable(text) from error
-    return None
+    return leaving.left
+
+
+class _Leaving:
+    """Leaves the run, and leaves it again at the next layer where the program has caught that."""
+
+    def __init__(self, arrive: Arrive) -> None:
+        self._arrive = arrive
+        self.left: Left | None = None
+
+    def arrive(self, module: Any, number: int, depth: int, entering: bool, output: Any) -> None:
+        if self.left is not None:
+            raise self.left
+        try:
+            self._arrive(module, number, depth, entering, output)
+        except Left as left:
+            self.left = left
+            raise
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..modules import Call
@@ -59,8 +60,12 @@ Arrive = Callable[[Visit, bool], None]
 class Backward:
     """The visits of the forwards that were stepped through, and the pass that runs."""
 
-    def __init__(self, arrive: Arrive) -> None:
+    def __init__(self, arrive: Arrive, owner: Callable[[], int]) -> None:
         self._arrive = arrive
+        #: The program's thread that this one works for.
+        self._owner = owner
+        #: The thread that the pass was begun on.
+        self._thread = 0
         self._handles: list[Any] = []
         self._number = 0
         self._touched: list[Visit] = []
@@ -70,13 +75,20 @@ class Backward:
         self.met: weakref.WeakSet[Module] = weakref.WeakSet()
 
     @property
+    def around(self) -> Visit | None:
+        """The layer of the pass that this thread is in: the forward of another is no part of it."""
+        return None if self.current is None or self._owner() != self._thread else self.current
+
+    @property
     def depth(self) -> int:
-        """How deep in layers the pass is."""
-        return 0 if self.current is None else self.current.depth
+        """How deep in layers of the pass this thread is."""
+        around = self.around
+        return 0 if around is None else around.depth
 
     def begin(self) -> None:
         """A pass begins."""
         self._number += 1
+        self._thread = get_ident()
         self.current = None
 
     def end(self) -> None:
@@ -119,7 +131,7 @@ class Backward:
 
     def _visit(self, call: Call, outer: Sequence[Call]) -> Visit:
         if call.visit is None:
-            around = self._visit(outer[-1], outer[:-1]) if outer else self.current
+            around = self._visit(outer[-1], outer[:-1]) if outer else self.around
             depth = 1 if around is None else around.depth + 1
             call.visit = Visit(call.module, around, depth)
         return call.visit

@@ -75,7 +75,7 @@ class Stepper:
         #: By thread ident: the suspended threads, as the client knows them.
         self._suspended: dict[int, int] = {}
         self._returns = Returns()
-        self._backward = Backward(self._on_backward_layer)
+        self._backward = Backward(self._on_backward_layer, self._owner)
         #: The threads that wait in a backward pass, which threads of autograd's serve at times.
         self._passes: list[int] = []
         #: Modules that the parameters' gradients have led to in this pass.
@@ -179,7 +179,7 @@ class Stepper:
         self._views.clear()
         self._suspended.clear()
         self._returns = Returns()
-        self._backward = Backward(self._on_backward_layer)
+        self._backward = Backward(self._on_backward_layer, self._owner)
         self._passes.clear()
         self.is_on = False
 
