@@ -23,7 +23,7 @@ def operations(act: Callable[[], Any]) -> set[str]:
     """What torch runs meanwhile; also what is hidden from modes."""
     with profile() as seen:
         act()
-    return {event.name for event in seen.function_events}
+    return {event.name for event in seen.function_events or ()}
 
 
 @pytest.fixture
