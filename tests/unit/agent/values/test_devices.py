@@ -21,7 +21,8 @@ _FREE = {"aten::detach", "detach", "aten::alias", "aten::as_strided"}
 
 def operations(act: Callable[[], Any]) -> set[str]:
     """What torch runs meanwhile; also what is hidden from modes."""
-    with profile() as seen:
+    seen = profile()
+    with seen:
         act()
     return {event.name for event in seen.function_events or ()}
 
