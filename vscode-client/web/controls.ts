@@ -3,9 +3,7 @@ import type { Choice } from './choice';
 
 /** One box for each dimension: rows, columns or an index. */
 export function sliceControls(shape: readonly number[], choice: Choice, change: (choice: Choice) => void): HTMLElement {
-  const form = document.createElement('form');
-  form.className = 'controls';
-  form.setAttribute('aria-label', 'Which slice');
+  const form = controls('Which slice');
   if (shape.length > 1) {
     for (const [place, name] of ['rows', 'columns'].entries()) {
       form.append(
@@ -34,16 +32,22 @@ export function sliceControls(shape: readonly number[], choice: Choice, change: 
 
 /** The box for the head of an attention. */
 export function headControls(heads: number, choice: Choice, change: (choice: Choice) => void): HTMLElement {
-  const form = document.createElement('form');
-  form.className = 'controls';
+  const form = controls('Which head');
   form.append(box(`head, 0 to ${heads - 1}`, choice.index[0] ?? 0, heads - 1, (head) => change({ ...choice, index: [head] })));
   return form;
 }
 
 export function rowControls(shape: readonly number[], choice: Choice, change: (choice: Choice) => void): HTMLElement {
+  const form = controls('Which dimension');
+  form.append(select('dimension', shape.map((size, dim) => [dim, `${dim} (${size})`]), choice.dim, (dim) => change({ ...choice, dim })));
+  return form;
+}
+
+function controls(label: string): HTMLElement {
   const form = document.createElement('form');
   form.className = 'controls';
-  form.append(select('dimension', shape.map((size, dim) => [dim, `${dim} (${size})`]), choice.dim, (dim) => change({ ...choice, dim })));
+  form.setAttribute('aria-label', label);
+  form.addEventListener('submit', (event) => event.preventDefault()); // Enter in its only box would leave the page
   return form;
 }
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Facts, Plan, Tensorpoint
@@ -69,46 +69,40 @@ def running() -> Agent:
         return _agent
 
 
-def sync(plan: str) -> str:
-    """Replace the plan; returns the agent's state as JSON."""
+def _answer(ask: Callable[[Agent], str]) -> str:
     if _agent is None:
         return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.sync(plan)
+    return ask(_agent)
+
+
+def sync(plan: str) -> str:
+    """Replace the plan; returns the agent's state as JSON."""
+    return _answer(lambda agent: agent.sync(plan))
 
 
 def facts(request: str) -> str:
     """What was recorded; `request` is JSON, the arguments of `tensorpoint/facts`."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.facts.answer(request)
+    return _answer(lambda agent: agent.facts.answer(request))
 
 
 def layer_tree(request: str) -> str:
     """The running model's modules; `request` is JSON, the arguments of `tensorpoint/layers`."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.layer_tree(request)
+    return _answer(lambda agent: agent.layer_tree(request))
 
 
 def values(request: str) -> str:
     """A request about values (`values.requests`) and its answer, both JSON."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.values(request)
+    return _answer(lambda agent: agent.values(request))
 
 
 def steps(request: str) -> str:
     """Steps through layers; to be evaluated on the suspended thread. See `stepping.requests`."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.steps.answer(request)
+    return _answer(lambda agent: agent.steps.answer(request))
 
 
 def list_layers() -> str:
     """List the layer events of the next step; they come as an event."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.list_layers()
+    return _answer(lambda agent: agent.list_layers())
 
 
 def layer(number: int) -> Any:
@@ -120,16 +114,12 @@ def layer(number: int) -> Any:
 
 def no_grad(glob: str) -> str:
     """The parameters that got no gradient in the newest step, for `tp nograd`."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.no_grad(glob)
+    return _answer(lambda agent: agent.no_grad(glob))
 
 
 def hot_swap(files: list[str]) -> str:
     """Give the functions of these files the code that is in them; says which files there are."""
-    if _agent is None:
-        return json.dumps({"error": "the agent is not running in this process"})
-    return _agent.hot_swap(files)
+    return _answer(lambda agent: agent.hot_swap(files))
 
 
 class Agent:

@@ -46,6 +46,7 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   await vscode.goToLine(update, 'largest = model.fc.wei'.length + 8);
   await vscode.command('Show or Focus Hover');
   const link = page.locator('.monaco-hover a', { hasText: 'View Tensor' });
+  await expect(link).toBeVisible();
   await shot('tensors-hover-link');
   await link.click();
   await expect(page.getByRole('tab', { name: 'model.fc.weight' })).toBeVisible();
@@ -106,6 +107,12 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   expect(brightness(text)).toBeGreaterThan(140);
   await shot('tensors-view-dark');
   await vscode.command('Preferences: Toggle between Light/Dark Themes');
+  await page.getByRole('tab', { name: /^large/ }).click({ button: 'middle' });
+
+  // The attention map of a module: kept from its next call on.
+  await row(/^attention/).click({ button: 'right' });
+  await vscode.menuItem('View Tensor');
+  await expect(frame.locator('body')).toContainText('kept from its next call on');
 
   // A watch by a metric, on any expression.
   await vscode.fold('Variables', false);
@@ -131,6 +138,13 @@ test('tensors in variables, hovers, watches, a data breakpoint and the tensor vi
   expect(stopped.reason).toBe('exception');
   await expect(vscode.exceptionBox).toContainText('change of fc.weight.grad');
   await shot('tensors-data-breakpoint');
+  await vscode.action('continue'); // it stood at the call of the attention, where the gradient was seen to be gone
+  await expect(frame.locator('body')).toContainText('Rows are queries, columns keys; of 12 × 12');
+  await expect(canvas).toBeVisible();
+  await frame.getByLabel('head, 0 to 1').fill('1');
+  await frame.getByLabel('head, 0 to 1').press('Enter');
+  await expect(frame.locator('.status').first()).toContainText('From 0 (dark)');
+  await shot('tensors-attention');
   await vscode.action('stop');
   await vscode.ended();
 });

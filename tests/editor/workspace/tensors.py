@@ -26,7 +26,10 @@ def main():
     images = images.repeat(4, 1, 1, 1)
     large = torch.randn(1000, 1000)
     large[400:420, 100:900] = float("nan")
+    attention, tokens = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 12, 8)
+    hidden = torch.ones(12, 12, dtype=torch.bool).triu(1)
     for step in range(3):
+        attention(tokens, tokens, tokens, attn_mask=hidden, need_weights=False)
         loss = model(images).square().sum()
         loss.backward()
         largest = model.fc.weight.abs().max().item()

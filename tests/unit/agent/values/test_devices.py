@@ -21,10 +21,10 @@ _FREE = {"aten::detach", "detach", "aten::alias", "aten::as_strided"}
 
 def operations(act: Callable[[], Any]) -> set[str]:
     """What torch runs meanwhile; also what is hidden from modes."""
-    with profile() as seen:
+    seen = profile()
+    with seen:
         act()
-    profiled: Any = seen
-    return {event.name for event in profiled.function_events}
+    return {event.name for event in seen.function_events or ()}
 
 
 @pytest.fixture
