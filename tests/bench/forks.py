@@ -26,7 +26,6 @@ from tests.resident.hosts import Host, run, running_host
 
 _RANKS = 8
 _IDLE = 4
-#: Without an operation: the first on meta imports sympy, 4 s that are torch's own.
 _JOB = "import torch\n\n\ndef shape(size):\n    return list(torch.Size([size]))\n"
 #: One write: torchrun's ranks are unbuffered.
 _RANK = "import os, time, torch\nos.write(1, f'line {time.time()}\\n'.encode())\n"
@@ -99,7 +98,11 @@ def _jobs(host: Host, folder: Path, rounds: int) -> Fork:
     (folder / "job_of_bench.py").write_text(_JOB, encoding="utf-8")
     job = Job("job_of_bench:shape", 3, (str(folder),), seconds=60)
 
-    environment = Environment((sys.executable,), dict(host.environment))
+    # What this process was started with: a fork whose zygote has others runs afresh.
+    given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    variables = dict(os.fsdecode(item).split("=", 1) for item in given if b"=" in item)
+    environment = Environment((sys.executable,), variables)
+    host.client.acquire(environment, wait=True)
 
     def ask(forked: bool) -> float:
         outcome = asyncio.run(run_job(environment, job, list[int]))
