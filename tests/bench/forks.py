@@ -26,10 +26,9 @@ from tests.resident.hosts import Host, run, running_host
 
 _RANKS = 8
 _IDLE = 4
-_JOB = (
-    "import torch\n\n\ndef shape(size):\n    return list(torch.empty(size, device='meta').shape)\n"
-)
-_RANK = "import time, torch\nprint('line', time.time(), flush=True)\n"
+_JOB = "import torch\n\n\ndef shape(size):\n    return list(torch.Size([size]))\n"
+#: One write: torchrun's ranks are unbuffered.
+_RANK = "import os, time, torch\nos.write(1, f'line {time.time()}\\n'.encode())\n"
 _SLEEP = "import torch, time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 _MAKE = """\
 import sys, torch
@@ -99,16 +98,26 @@ def _jobs(host: Host, folder: Path, rounds: int) -> Fork:
     (folder / "job_of_bench.py").write_text(_JOB, encoding="utf-8")
     job = Job("job_of_bench:shape", 3, (str(folder),), seconds=60)
 
-    def ask(environment: Environment, forked: bool) -> float:
+    # What this process was started with: a fork whose zygote has others runs afresh.
+    given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    variables = dict(os.fsdecode(item).split("=", 1) for item in given if b"=" in item)
+    environment = Environment((sys.executable,), variables)
+    host.client.acquire(environment, wait=True)
+
+    def ask(forked: bool) -> float:
         outcome = asyncio.run(run_job(environment, job, list[int]))
         assert outcome.value == [3] and outcome.forked == forked, outcome
         return outcome.seconds * 1000
 
-    wanted = Environment((sys.executable,), dict(host.environment))
-    odd = Environment((sys.executable, "-i"), dict(host.environment))  # no zygote stands for that
-    return _row(
-        "a job's round trip", "ms", rounds, lambda: ask(wanted, True), lambda: ask(odd, False)
-    )
+    def ask_nobody() -> float:
+        was = os.environ["TENSORPOINT_RUNTIME_DIR"]
+        os.environ["TENSORPOINT_RUNTIME_DIR"] = str(folder / "none")
+        try:
+            return ask(False)
+        finally:
+            os.environ["TENSORPOINT_RUNTIME_DIR"] = was
+
+    return _row("a job's round trip", "ms", rounds, lambda: ask(True), ask_nobody)
 
 
 def _ranks(host: Host, folder: Path, rounds: int) -> Fork:
