@@ -150,8 +150,8 @@ async def shown(session: Session, uri: str) -> tuple[list[tuple[int, str]], list
 
 
 def test_hostile_files_cost_only_themselves(write: Write, tmp_path: Path) -> None:
-    for number, (top, body) in enumerate([*HOSTILE.values(), *HARMFUL.values()]):
-        write(NET.format(top=top, body=body), f"net{number}.py")
+    for number, (top, inside) in enumerate([*HOSTILE.values(), *HARMFUL.values()]):
+        write(NET.format(top=top, body=inside), f"net{number}.py")
     write(NET.format(top="", body="pass"), "good.py")
 
     async def body() -> None:
