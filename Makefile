@@ -58,7 +58,7 @@ vsix: dist $(CLIENT_READY)  ## build the VS Code extension into vscode-client/
 	$(NPM) run package
 
 images: $(READY)  ## make the screenshots of the documentation
-	$(BIN)/python -m pytest tests/editor -k 'nonfinite or gradient or layers'
+	$(BIN)/python -m pytest tests/editor -k 'nonfinite or gradient or layers or shapes'
 	cp .editor/screenshots/vscode-*.png docs/images/
 
 clean:  ## remove what was built and cached; .venv stays

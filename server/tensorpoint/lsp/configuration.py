@@ -52,6 +52,11 @@ class Configuration:
         # Shared: one request that is cancelled must not take the settings from the others.
         return await asyncio.shield(self._by_folder[key])
 
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._by_folder.values():
+            task.cancel()
+
     async def _ask(self, folder: str | None) -> Settings:
         workspace = self._server.client_capabilities.workspace
         if workspace is None or not workspace.configuration:

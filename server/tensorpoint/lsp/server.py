@@ -76,7 +76,16 @@ def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | No
 
 
 class _Protocol(LanguageServerProtocol):
-    """pygls's, but that `exit` ends this client's server, not the process with all the others."""
+    """pygls's, but that `exit` ends this client's server, not the process with all the others.
+
+    And that a request which it doesn't know is answered also if it has no parameters.
+    """
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as an object, from JSON."""
+        if "jsonrpc" in data and "method" in data:
+            data.setdefault("params", None)
+        return cast("Any", super().structure_message(data))
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: Any) -> Generator[Any, Any, None]:
@@ -155,6 +164,7 @@ class Server(LanguageServer):
     async def close(self) -> None:
         """End what is being done for this client."""
         await self._traces.close()
+        self._configuration.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -244,7 +254,7 @@ class Server(LanguageServer):
             self._update(key)
 
     def _update_all(self) -> None:
-        for key in self._open:
+        for key in [*self._open]:
             self._update(key)
             # What is shown depends on settings, even where the table stays.
             self._changed(key)
@@ -307,14 +317,13 @@ class Server(LanguageServer):
         source = source_of(self.workspace, key)
         for part in source.parts if source is not None else ():
             view = await self._view(part.uri, wait=False)
-            if view is None or part.uri not in self.workspace.text_documents:
+            if part.uri not in self.workspace.text_documents:  # closed while the client answered
                 continue
+            related = self._capabilities.shows_related
+            found = [] if view is None else diagnostics(view, related)
+            version = (part if view is None else view.part).version
             self.text_document_publish_diagnostics(
-                types.PublishDiagnosticsParams(
-                    part.uri,
-                    diagnostics(view, self._capabilities.shows_related),
-                    view.part.version,
-                )
+                types.PublishDiagnosticsParams(part.uri, found, version)
             )
 
     @contextlib.asynccontextmanager

@@ -230,6 +230,20 @@ def test_settings_that_are_pushed_are_taken() -> None:
     run(body)
 
 
+def test_switched_off_it_takes_its_diagnostics_away() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(diagnostics=(clash(),))
+        client.open()
+        await client.wait(lambda message: "needs H" in str(message))
+        begun = len(client.messages)
+        settings = {"tensorpoint": {"shapes": {"enable": False}}}
+        client.notify("workspace/didChangeConfiguration", settings=settings)
+        told = await client.told("textDocument/publishDiagnostics", begun)
+        assert told["params"]["diagnostics"] == []
+
+    run(body)
+
+
 def test_each_folder_has_its_own_settings() -> None:
     folders = [{"uri": f"file:///{name}", "name": name} for name in ("project", "project/inner")]
 
