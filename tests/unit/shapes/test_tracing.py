@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.conftest import Write
 PROGRAMS = Path(__file__).parents[2] / "programs" / "shapes"
 
 
+@cache
 def trace(path: Path, **asked: object) -> ShapeTable:
     return table_of(ShapeRequest(str(path), path.read_text("utf-8"), **asked))  # type: ignore[arg-type]
 

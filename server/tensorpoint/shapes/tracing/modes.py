@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 import sys
 import time
 from dataclasses import dataclass, field
@@ -63,19 +64,38 @@ class Assumptions:
     truth: bool = True
     #: When to give up, by `time.monotonic`.
     deadline: float = math.inf
-    #: How many elements are found where that depends on values. Not a size that a program has.
-    found: int = 13
+    #: The sizes of this run, for `found`.
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    #: Numbers of elements that values decide about: symbols of their own, `N`, `N2`, ...
+    found: dict[str, int] = field(default_factory=dict[str, int])
     made: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
     #: Where (n, 1) met (n,), and n.
     grown: dict[Span, int] = field(default_factory=dict[Span, int])
     #: Kernels that were asked instead of a meta kernel.
     asked: set[str] = field(default_factory=set[str])
 
+    def count(self, what: str) -> int:
+        """How many elements are found. Another symbol each time: two masks differ."""
+        name = found_symbol(len(self.found))
+        self.found[name] = found_size(self.sizes, name)
+        self.note(what, name)
+        return self.found[name]
+
     def note(self, what: str, value: object) -> None:
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back
         self.made[(frame.f_lineno if frame else 0, what)] = str(value)
+
+
+def found_symbol(index: int) -> str:
+    """The name of the number of elements that the `index`th such operation finds."""
+    return f"N{index + 1}" if index else "N"
+
+
+def found_size(sizes: dict[str, int], name: str) -> int:
+    """A number for it: another one in each run, and for each name."""
+    return random.Random(f"{sorted(sizes.items())} {name}").randint(9, 99)
 
 
 class OnMeta(TorchFunctionMode):
@@ -146,8 +166,7 @@ class WithoutValues(TorchDispatchMode):
         if func is _ATEN.index.Tensor or func is _ATEN.index_put_.default:
             args = self._without_masks(args)
         if func is _ATEN.repeat_interleave.Tensor and not (kwargs or {}).get("output_size"):
-            self.assumptions.note("repeat_interleave", self.assumptions.found)
-            return args[0].new_empty((self.assumptions.found,))
+            return args[0].new_empty((self.assumptions.count("repeat_interleave"),))
         try:
             out = func(*args, **(kwargs or {}))
         except Exception as error:
@@ -163,8 +182,7 @@ class WithoutValues(TorchDispatchMode):
         indices: list[Any] = []
         for index in args[1]:
             if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-                self.assumptions.note("elements of a mask", self.assumptions.found)
-                count = self.assumptions.found
+                count = self.assumptions.count("elements of a mask")
                 indices += [index.new_empty((count,), dtype=torch.long) for _ in range(index.dim())]
             else:
                 indices.append(index)
@@ -213,18 +231,15 @@ def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
 
 
 def _nonzero(assumptions: Assumptions, tensor: Any) -> Any:
-    assumptions.note("nonzero", assumptions.found)
-    return tensor.new_empty((assumptions.found, tensor.dim()), dtype=torch.long)
+    return tensor.new_empty((assumptions.count("nonzero"), tensor.dim()), dtype=torch.long)
 
 
 def _selected(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
-    assumptions.note("masked_select", assumptions.found)
-    return tensor.new_empty((assumptions.found,))
+    return tensor.new_empty((assumptions.count("masked_select"),))
 
 
 def _unique(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
-    assumptions.note("unique", assumptions.found)
-    count = assumptions.found
+    count = assumptions.count("unique")
     return (
         tensor.new_empty((count,)),
         tensor.new_empty(tensor.shape, dtype=torch.long),
