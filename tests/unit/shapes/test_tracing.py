@@ -111,11 +111,18 @@ def test_constants_have_names_and_calls_have_costs() -> None:
 
 
 def test_what_can_not_be_traced_says_why(write: Write) -> None:
-    broken = trace(write("def f(:\n"))
+    broken = trace(write("def f(:\n", "broken.py"))
     assert not broken.hints and "line 1" in broken.untraced[0]
     path = write(
         "import torch\nclass N(torch.nn.Module):\n    # tensorpoint: x: f31[B]\n    pass\n"
     )
     assert "'f31' is no dtype" in trace(path).untraced[0]
-    path = write("import torch\n")
+    path = write("import torch\n", "empty.py")
     assert "no module 'N'" in trace(path, class_name="N").untraced[0]
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (PROGRAMS / "working").glob("*.py")))
+def test_working_files_are_not_accused(name: str) -> None:
+    table = trace(PROGRAMS / "working" / f"{name}.py")
+    assert not table.diagnostics
+    assert not table.untraced

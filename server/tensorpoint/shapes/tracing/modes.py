@@ -151,6 +151,11 @@ def without_data(stack: contextlib.ExitStack, assumptions: Assumptions) -> None:
 class WithoutValues(TorchDispatchMode):
     """Answers for operations whose result depends on values."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else the first operation imports the compiler: two seconds.
+        return False
+
     def __init__(self, assumptions: Assumptions, counter: Recorder | None = None) -> None:
         super().__init__()
         self.assumptions, self._counter = assumptions, counter
