@@ -126,3 +126,9 @@ def test_working_files_are_not_accused(name: str) -> None:
     table = trace(PROGRAMS / "working" / f"{name}.py")
     assert not table.diagnostics
     assert not table.untraced
+
+
+def test_symbols_and_probes_agree_on_most_shapes() -> None:
+    hints = [h for n in ("convolutions", "sequences") for h in trace(PROGRAMS / f"{n}.py").hints]
+    symbolic = [hint for hint in hints if hint.origin == "symbolic"]
+    assert len(symbolic) > 0.7 * len(hints), [h for h in hints if h.origin == "probed"]

@@ -11,6 +11,7 @@ Forms, over m, a symbol or a product of two or three:
     q*u*v + c                     u and v of the above in two different symbols (flattened patches)
     q*m + r*n + c                 sums of two
     min(m, c), max(m, c)          windows
+    m % k, -m % k                 padding
 C isn't searched: each run bounds it, `k*y - m <= C < k*y - m + k` with y = (v - d)/j, and the
 intersection of the bounds is the list of candidates. Probes at residues 1, 63, 0, 11, 37 mod 64
 leave one of them in 97 % of the dims of convnets, four multiples of 32 in 45 % (floor and ceil are
@@ -108,7 +109,7 @@ class Fit:
             lambda: (
                 t
                 for text, xs in single
-                for form in (self._floors, _clamped)
+                for form in (self._floors, _clamped, _remainders)
                 for t in form(text, xs, values)
             ),
             lambda: self._own_factor(values),
@@ -298,6 +299,15 @@ def _clamped(text: str, xs: Sequence[int], values: Sequence[int]) -> Iterator[st
         if all(texts(x, bound) == value for x, value in zip(xs, values)):
             if sum(value == bound for value in values) > 1:  # else the bound is any
                 yield f"{name}({text}, {bound})"
+
+
+def _remainders(text: str, xs: Sequence[int], values: Sequence[int]) -> Iterator[str]:
+    for divisor in _DIVISORS:
+        if max(values) < divisor:
+            if all(x % divisor == value for x, value in zip(xs, values)):
+                yield f"{text} % {divisor}"
+            if all(-x % divisor == value for x, value in zip(xs, values)):
+                yield f"-{text} % {divisor}"
 
 
 # -- writing

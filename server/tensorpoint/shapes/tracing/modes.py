@@ -99,11 +99,11 @@ def found_size(sizes: dict[str, int], name: str) -> int:
 
 
 class OnMeta(TorchFunctionMode):
-    """Keeps everything on the meta device; notes broadcasts that grow both operands."""
+    """Keeps everything on one device; notes broadcasts that grow both operands."""
 
-    def __init__(self, assumptions: Assumptions) -> None:
+    def __init__(self, assumptions: Assumptions, device: torch.device = _META) -> None:
         super().__init__()
-        self._assumptions = assumptions
+        self._assumptions, self._device = assumptions, device
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -112,11 +112,11 @@ class OnMeta(TorchFunctionMode):
         if name in _TO_DEVICE and args and isinstance(args[0], torch.Tensor):
             return args[0]
         if kwargs and "device" in kwargs:
-            kwargs = {**kwargs, "device": _META if kwargs["device"] is not None else None}
+            kwargs = {**kwargs, "device": self._device if kwargs["device"] is not None else None}
         if name == "to" and len(args) > 1:
             args = (
                 args[0],
-                *[_META if _is_device(argument) else argument for argument in args[1:]],
+                *[self._device if _is_device(argument) else argument for argument in args[1:]],
             )
         if name in _PAIRED and len(args) > 1:
             self._compare(args[0], args[1])
@@ -166,7 +166,7 @@ class WithoutValues(TorchDispatchMode):
         if time.monotonic() > self.assumptions.deadline:
             raise TooLong
         answer = _VALUE_BOUND.get(func)
-        if answer is not None and any(_is_meta(argument) for argument in args):
+        if answer is not None and any(_is_valueless(argument) for argument in args):
             return answer(self.assumptions, *args)
         if func is _ATEN.index.Tensor or func is _ATEN.index_put_.default:
             args = self._without_masks(args)
@@ -175,6 +175,8 @@ class WithoutValues(TorchDispatchMode):
         try:
             out = func(*args, **(kwargs or {}))
         except Exception as error:
+            if any(_is_fake(argument) for argument in args):
+                raise
             return self._really(func, args, kwargs or {}, error)
         if self._counter is not None:
             count = flop_registry.get(func.overloadpacket)
@@ -222,6 +224,14 @@ class WithoutValues(TorchDispatchMode):
 
 def _is_meta(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "meta"
+
+
+def _is_fake(value: Any) -> bool:
+    return type(value).__name__ == "FakeTensor"  # of a module that is rarely imported
+
+
+def _is_valueless(value: Any) -> bool:
+    return _is_meta(value) or _is_fake(value)
 
 
 def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
