@@ -110,7 +110,7 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = _try_inputs(self._file, name, node.lineno, made, spec)
+        found = try_inputs(self._file, name, node.lineno, made, spec)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
@@ -151,7 +151,7 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def _try_inputs(
+def try_inputs(
     file: FileModule, name: str, line: int, made: Made, spec: Spec
 ) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
