@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
-import z3
+import z3 as _z3  # pyright: ignore[reportMissingTypeStubs]
 
 from ..wire.shapes import Condition, ShapeDiagnostic, ShapeTable, TracedCall
+
+z3: Any = _z3  # its types are those of its arguments' defaults
 
 _MILLISECONDS = 500
 #: SMT-LIB has neither.
@@ -43,7 +46,7 @@ def _dead(table: ShapeTable, call: TracedCall) -> Iterator[ShapeDiagnostic]:
             solver.add(
                 z3.parse_smt2_string(f"{_FUNCTIONS}(assert (not {condition.smt}))", decls=symbols)
             )
-            dead = solver.check() == z3.unsat
+            dead: bool = solver.check() == z3.unsat
         except z3.Z3Exception:
             dead = False
         solver.pop()

@@ -217,7 +217,7 @@ def _values(
 ) -> tuple[tuple[int, ...], ...] | None:
     import sympy  # torch has it
 
-    dims = sizes_of(observation.snapshot)
+    dims: tuple[Any, ...] = sizes_of(observation.snapshot)
     rows: list[tuple[int, ...]] = []
     for sizes in compared:
         numbers = {symbol: sympy.Integer(sizes[name]) for symbol, name in names.items()}
