@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,6 +33,10 @@ from types import CodeType
 
 Sizes = dict[str, int]
 
+_PRODUCT = re.compile(
+    r"(?:(?:ceil|min|max)\([^()]*\)|\w+)(?:\*(?:(?:ceil|min|max)\([^()]*\)|\w+))*"
+)
+_SHIFTED = re.compile(r"\(\w+ \+ \d+\)//")
 _FUNCTIONS = {"ceil": math.ceil, "floor": math.floor, "min": min, "max": max}
 #: Divisors that strides, pools, patches and windows make.
 _DIVISORS = (2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 27, 28, 56, 128, 256, 512)
@@ -77,9 +82,11 @@ class Fit:
         return known
 
     def best(self, values: tuple[int, ...]) -> str | None:
-        """The rule, or None if none fits."""
+        """The rule, or None if none fits, or several do and none is a plain floor or ceil."""
         found = self.candidates(values)
-        return found[0] if found else None
+        if not found or (len(found) > 1 and _SHIFTED.search(found[0])):
+            return None
+        return found[0]
 
     def _holds(self, text: str, values: tuple[int, ...]) -> bool:
         return all(value_of(text, probe) == value for probe, value in zip(self.probes, values))
@@ -103,7 +110,7 @@ class Fit:
             yield str(values[0])
             return
         products = list(self._products())
-        single = [(name, xs) for name, xs in products if "**" not in name]
+        single = [(name, xs) for name, xs in products if name in self.symbols]
         for tier in (
             lambda: (t for text, xs in products for t in self._affine(text, xs, values)),
             lambda: (
@@ -334,8 +341,8 @@ def _plus(first: str, factor: int, second: str) -> str:
 
 def _factor(text: str) -> str:
     """In brackets where it is a sum or a quotient."""
-    plain = " " not in text.replace("min(", "").replace("max(", "") and "/" not in text
-    return text if plain or text.startswith(("ceil(", "min(", "max(")) else f"({text})"
+    plain = " " not in text and "/" not in text
+    return text if plain or _PRODUCT.fullmatch(text) else f"({text})"
 
 
 def _floor_text(text: str, shift: int, divisor: int, multiplier: int, offset: int) -> str:
