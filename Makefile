@@ -7,6 +7,7 @@ PYTHON ?= python3
 # Tests wait for processes more than they compute: two workers use 45 % of two cores.
 TESTFLAGS ?= -n 4 --dist loadgroup
 BENCHFLAGS ?=
+SWEEPFLAGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -19,7 +20,7 @@ with_npm = if $(MAKE) --no-print-directory -s $(CLIENT_READY); then $(NPM) $(1);
 IN_DEBUGGEE := $(addprefix server/tensorpoint/,agent conditions resident/forking shapes/tracing wire) adapters
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench dist vsix images clean
+.PHONY: help demo test lint format bench sweep dist vsix images clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -49,6 +50,9 @@ format: $(READY)  ## apply what lint asks for, where ruff can
 
 bench: $(READY)  ## measure latency and overhead (BENCHFLAGS="--json FILE")
 	$(BIN)/python tests/bench $(BENCHFLAGS)
+
+sweep: $(READY)  ## compare shapes with real runs of the architectures of transformers
+	$(BIN)/python tests/bench/sweep.py $(SWEEPFLAGS)
 
 dist: $(READY)  ## build wheel and sdist into dist/
 	rm -rf dist

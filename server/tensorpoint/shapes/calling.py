@@ -32,9 +32,19 @@ async def trace(
         seconds=seconds,
         memory_mib=memory_mib,
     )
-    return await run_job(environment or environment_of(), job, ShapeTable)
+    outcome = await run_job(environment or environment_of(), job, ShapeTable)
+    if outcome.value is not None and outcome.value.conditions:
+        from .branches import with_branches  # z3 takes 0.2 s
+
+        return dataclasses.replace(outcome, value=with_branches(outcome.value))
+    return outcome
 
 
 def environment_of(python: str | None = None) -> Environment:
     """The environment of an interpreter (this one), with our own variables."""
-    return Environment((os.path.abspath(python or sys.executable),), dict(os.environ))
+    # Meta kernels import the compiler at their first call.
+    return Environment(
+        (os.path.abspath(python or sys.executable),),
+        dict(os.environ),
+        preload=("torch._dynamo", "torch.fx.experimental.symbolic_shapes"),
+    )

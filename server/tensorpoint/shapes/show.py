@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, Span, TracedCall
+from .branches import PRELUDE
 from .calling import environment_of, trace
 
 _COLORS = {"error": "red", "warning": "yellow", "information": "blue", "hint": "dim"}
@@ -59,7 +60,7 @@ def shapes(options: Options) -> int:
             print(outcome.traceback, file=sys.stderr)
         return 2
     if options.smt2 is not None:
-        options.smt2.write_text(table.smt2, encoding="utf-8")
+        options.smt2.write_text(as_smt2(table), encoding="utf-8")
     if options.as_json:
         print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
     else:
@@ -85,6 +86,20 @@ def as_json(table: ShapeTable) -> dict[str, Any]:
         "others": [_call(each) for each in table.calls[1:]],
         "untraced": list(table.untraced),
     }
+
+
+def as_smt2(table: ShapeTable) -> str:
+    """The conditions of the first call: sizes that satisfy them go the way that was traced."""
+    if not table.calls:
+        return ""
+    call = table.calls[0]
+    lines = [f"; {call.constructor}", PRELUDE.rstrip()]
+    lines += [f"(declare-const {name} Int)\n(assert (>= {name} 1))" for name in call.sizes]
+    lines += [f"(assert {limit})" for limit in call.limits_smt]
+    for each in table.conditions:
+        if each.call == call.qualname:
+            lines.append(f"(assert {each.smt}) ; line {each.span.line}: {each.text}")
+    return "\n".join([*lines, "(check-sat)", "(get-model)", ""])
 
 
 def _call(call: TracedCall) -> dict[str, Any]:

@@ -133,6 +133,23 @@ class TracedCall:
     assumptions: tuple[str, ...] = ()
     #: Sizes at which `flops` and bytes were counted.
     sizes: dict[str, int] = field(default_factory=dict[str, int])
+    #: What the specification says of the sizes, as written and as SMT-LIB 2.
+    limits: tuple[str, ...] = ()
+    limits_smt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on sizes that a call has met, which held at the sizes of the trace."""
+
+    span: Span
+    #: As SMT-LIB 2 over the symbols of the inputs, and for people.
+    smt: str
+    text: str
+    #: Whether the file's own code asked, and not torch.
+    own: bool
+    #: `TracedCall.qualname`.
+    call: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,5 +165,5 @@ class ShapeTable:
     #: Files whose change makes this table stale.
     dependencies: tuple[str, ...] = ()
     seconds: float = 0.0
-    #: The conditions that the sizes meet on their way, for solvers.
-    smt2: str = ""
+    #: What the sizes meet on their way.
+    conditions: tuple[Condition, ...] = ()

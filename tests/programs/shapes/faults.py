@@ -110,7 +110,7 @@ class Quarters(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
-        self.rnn = nn.GRU(16, 8, batch_first=True)
+        self.rnn = nn.GRU(12, 8, batch_first=True)
         self.fc = nn.Linear(16, 2)
 
     def forward(self, x):

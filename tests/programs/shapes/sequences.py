@@ -41,21 +41,21 @@ class Attention(nn.Module):
 
 
 class Model(nn.Module):
-    # tensorpoint: ids: i64[B, T], mask: i64[B, T], state: (f32[2, B, 8], f32[2, B, 8])
+    # tensorpoint: ids: i64[B, T], mask: i64[B, T], state: (f32[1, B, 8], f32[1, B, 8])
     def __init__(self, config):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.rnn = nn.LSTM(config.hidden_size, 8, 2, batch_first=True)
+        self.rnn = nn.LSTM(config.hidden_size, 8, 1, batch_first=True)
         self.blocks = nn.ModuleList([Attention(config) for _ in range(config.layers)])
 
-    # is state: (f32[2, B, 8], f32[2, B, 8])
+    # is state: (f32[1, B, 8], f32[1, B, 8])
     def forward(self, ids, mask=None, state=None):
         # is x: f32[B, T, 48]
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x, mask)
-        # is h: f32[2, B, 8]
+        # is h: f32[1, B, 8]
         out, (h, c) = self.rnn(x, state)
         # is recent: f32[B, min(T, 16), 8]
         recent = out[:, -self.config.window :]
@@ -70,8 +70,10 @@ class Model(nn.Module):
         padded = F.pad(x, (0, 0, 0, -ids.shape[1] % 8))
         # is pairs: f32[B, ceil(T/8), 8, 48]
         pairs = padded.reshape(ids.shape[0], -1, 8, 48)
-        # none chosen
+        # is chosen: f32[N, 48]
         chosen = x[mask.bool()]
+        # is both: f32[N + N2, 48]
+        both = torch.cat([chosen, x[mask == 0]])
         return recent, {"back": back}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.conftest import Write
 PROGRAMS = Path(__file__).parents[2] / "programs" / "shapes"
 
 
+@cache
 def trace(path: Path, **asked: object) -> ShapeTable:
     return table_of(ShapeRequest(str(path), path.read_text("utf-8"), **asked))  # type: ignore[arg-type]
 
@@ -109,11 +111,24 @@ def test_constants_have_names_and_calls_have_costs() -> None:
 
 
 def test_what_can_not_be_traced_says_why(write: Write) -> None:
-    broken = trace(write("def f(:\n"))
+    broken = trace(write("def f(:\n", "broken.py"))
     assert not broken.hints and "line 1" in broken.untraced[0]
     path = write(
         "import torch\nclass N(torch.nn.Module):\n    # tensorpoint: x: f31[B]\n    pass\n"
     )
     assert "'f31' is no dtype" in trace(path).untraced[0]
-    path = write("import torch\n")
+    path = write("import torch\n", "empty.py")
     assert "no module 'N'" in trace(path, class_name="N").untraced[0]
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (PROGRAMS / "working").glob("*.py")))
+def test_working_files_are_not_accused(name: str) -> None:
+    table = trace(PROGRAMS / "working" / f"{name}.py")
+    assert not table.diagnostics
+    assert not table.untraced
+
+
+def test_symbols_and_probes_agree_on_most_shapes() -> None:
+    hints = [h for n in ("convolutions", "sequences") for h in trace(PROGRAMS / f"{n}.py").hints]
+    symbolic = [hint for hint in hints if hint.origin == "symbolic"]
+    assert len(symbolic) > 0.7 * len(hints), [h for h in hints if h.origin == "probed"]

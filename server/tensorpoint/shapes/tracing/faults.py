@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ...wire.shapes import ShapeDiagnostic, Span
 from .errors import Fault, fault_of, place_of
-from .inputs import Sizes
+from .inputs import Sizes, tensors
 from .modes import TooLong
 from .probing import Failed, Probed
 from .real import real_error, too_large
@@ -57,11 +57,19 @@ def failures(failed: Failed, source: Source) -> Iterator[ShapeDiagnostic]:
             each is None or (each.span, each.clash) != (first.span, first.clash) for each in faults
         ):
             return
+        if set(first.clash) & _constants(target):
+            return  # what clashes may be the guess
         if any(each.origin != "first use" for each in target.inputs if each.origin not in _SAID):
             return
     sizes = failed.crashed[0].sizes
     if confirmed(target, sizes, first, source):
         yield diagnostic(first, "error", sizes, source)
+
+
+def _constants(target: Target) -> set[str]:
+    """The sizes of guessed inputs that are numbers."""
+    guessed = [each for each in target.inputs if each.origin not in _SAID]
+    return {size for each in guessed for spec in tensors(each.value) for size in spec.shape}
 
 
 def confirmed(target: Target, sizes: Sizes, fault: Fault, source: Source) -> bool:

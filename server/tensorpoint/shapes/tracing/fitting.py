@@ -11,6 +11,7 @@ Forms, over m, a symbol or a product of two or three:
     q*u*v + c                     u and v of the above in two different symbols (flattened patches)
     q*m + r*n + c                 sums of two
     min(m, c), max(m, c)          windows
+    m % k, -m % k                 padding
 C isn't searched: each run bounds it, `k*y - m <= C < k*y - m + k` with y = (v - d)/j, and the
 intersection of the bounds is the list of candidates. Probes at residues 1, 63, 0, 11, 37 mod 64
 leave one of them in 97 % of the dims of convnets, four multiples of 32 in 45 % (floor and ceil are
@@ -23,14 +24,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import CodeType
 
 Sizes = dict[str, int]
 
+_PRODUCT = re.compile(
+    r"(?:(?:ceil|min|max)\([^()]*\)|\w+)(?:\*(?:(?:ceil|min|max)\([^()]*\)|\w+))*"
+)
+_SHIFTED = re.compile(r"\(\w+ \+ \d+\)//")
 _FUNCTIONS = {"ceil": math.ceil, "floor": math.floor, "min": min, "max": max}
 #: Divisors that strides, pools, patches and windows make.
 _DIVISORS = (2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 27, 28, 56, 128, 256, 512)
@@ -66,6 +72,7 @@ class Fit:
             name for name in self.probes[0] if len({probe[name] for probe in self.probes}) > 1
         )
         self._known: dict[tuple[int, ...], list[str]] = {}
+        self._fits: dict[str, Fit] = {}
 
     def candidates(self, values: tuple[int, ...]) -> list[str]:
         """All rules that agree with every probe, the simplest first."""
@@ -75,9 +82,11 @@ class Fit:
         return known
 
     def best(self, values: tuple[int, ...]) -> str | None:
-        """The rule, or None if none fits."""
+        """The rule, or None if none fits, or several do and none is a plain floor or ceil."""
         found = self.candidates(values)
-        return found[0] if found else None
+        if not found or (len(found) > 1 and _SHIFTED.search(found[0])):
+            return None
+        return found[0]
 
     def _holds(self, text: str, values: tuple[int, ...]) -> bool:
         return all(value_of(text, probe) == value for probe, value in zip(self.probes, values))
@@ -101,17 +110,18 @@ class Fit:
             yield str(values[0])
             return
         products = list(self._products())
-        single = [(name, xs) for name, xs in products if "**" not in name]
+        single = [(name, xs) for name, xs in products if name in self.symbols]
         for tier in (
             lambda: (t for text, xs in products for t in self._affine(text, xs, values)),
             lambda: (
                 t
                 for text, xs in single
-                for form in (self._floors, _clamped)
+                for form in (self._floors, _clamped, _remainders)
                 for t in form(text, xs, values)
             ),
             lambda: self._own_factor(values),
-            lambda: self._composed(values),
+            lambda: self._composed(values, self._common),
+            lambda: self._composed(values, self._all),
             lambda: self._sums(products, values),
             lambda: self._sums(self._quotients(), values),
         ):
@@ -155,22 +165,33 @@ class Fit:
                 for shift in _natural(low, high, divisor):
                     yield _floor_text(text, shift, divisor, multiplier, residue)
 
-    def _factors(self, name: str) -> Iterator[Factor]:
-        """Rules in one symbol that are multiplied with others."""
+    def _factors(self, name: str, *, rare: bool) -> Iterator[Factor]:
+        """Rules in one symbol that are multiplied with others: floors and ceils, or rarer ones."""
         xs = [probe[name] for probe in self.probes]
         multiple = self.multiples.get(name, 1)
-        yield Factor(name, tuple(xs))
-        for c in (1, 2, -1, -2):
+        if not rare:
+            yield Factor(name, tuple(xs))
+        for c in (1, 2, -1, -2) if rare else ():
             yield Factor(f"({_sum(name, c)})", tuple(x + c for x in xs))
         for divisor in _DIVISORS:
             if multiple % divisor == 0:
+                if rare:
+                    continue
                 yield Factor(f"({name}/{divisor})", tuple(x // divisor for x in xs))
                 continue
-            for shift in (0, divisor - 1, *range(1, min(divisor - 1, 8))):
+            for shift in range(1, min(divisor - 1, 8)) if rare else (0, divisor - 1):
                 ys = tuple((x + shift) // divisor for x in xs)
                 if len(set(ys)) > 1:
                     text = _floor_text(name, shift, divisor, 1, 0)
                     yield Factor(text if text.startswith("ceil(") else f"({text})", ys)
+
+    def _without(self, name: str) -> Fit:
+        """The same probes as if they had not this symbol."""
+        found = self._fits.get(name)
+        if found is None:
+            found = self._fits[name] = Fit(self.probes, self.multiples)
+            found.symbols = tuple(other for other in self.symbols if other != name)
+        return found
 
     def _own_factor(self, values: tuple[int, ...]) -> Iterator[str]:
         """B*(...): a symbol that divides every value, times a rule in the others."""
@@ -181,37 +202,44 @@ class Fit:
             if any(value % x for value, x in zip(values, xs)):
                 continue
             rest = tuple(value // x for value, x in zip(values, xs))
-            others = Fit(self.probes, self.multiples)
-            others.symbols = tuple(other for other in self.symbols if other != name)
-            for text in others.candidates(rest):
+            for text in self._without(name).candidates(rest):
                 yield f"{name}*{_factor(text)}"
 
-    def _composed(self, values: tuple[int, ...]) -> Iterator[str]:
+    @cached_property
+    def _common(self) -> dict[str, list[Factor]]:
+        return {name: list(self._factors(name, rare=False)) for name in self.symbols}
+
+    @cached_property
+    def _all(self) -> dict[str, list[Factor]]:
+        rare = {name: list(self._factors(name, rare=True)) for name in self.symbols}
+        return {name: [*self._common[name], *rare[name]] for name in self.symbols}
+
+    def _composed(self, values: tuple[int, ...], factors: dict[str, list[Factor]]) -> Iterator[str]:
         for first, second in itertools.combinations(self.symbols, 2):
-            seconds = list(self._factors(second))
-            for one in self._factors(first):
-                for two in seconds:
-                    xs = tuple(a * b for a, b in zip(one.values, two.values))
-                    if xs[0] == xs[1] or (values[0] - values[1]) % (xs[0] - xs[1]):
+            if len(values) < 3:
+                continue
+            rise, other_rise = values[1] - values[0], values[2] - values[0]
+            for one in factors[first]:
+                a0, a1, a2 = one.values[:3]
+                for two in factors[second]:
+                    b0, b1, b2 = two.values[:3]
+                    run = a1 * b1 - a0 * b0
+                    if not run or rise * (a2 * b2 - a0 * b0) != other_rise * run:
                         continue
+                    xs = tuple(a * b for a, b in zip(one.values, two.values))
                     line = _line(xs, values)
                     if line and line[0].denominator == 1 and line[1].denominator == 1:
                         text = _times(int(line[0]), f"{one.text}*{two.text}")
                         yield _sum(text, int(line[1]))
         for name in self.symbols:  # a square of a rule: windows of one symbol
-            for one in self._factors(name):
+            for one in factors[name]:
                 line = _line(tuple(y * y for y in one.values), values)
                 if line and line[0].denominator == 1 and line[1].denominator == 1:
                     yield _sum(_times(int(line[0]), f"{one.text}**2"), int(line[1]))
 
     def _quotients(self) -> list[tuple[str, tuple[int, ...]]]:
         """Symbols, and their quotients rounded down or up."""
-        return [
-            (rule.text, rule.values)
-            for name in self.symbols
-            for rule in self._factors(name)
-            if "+" not in rule.text and " - " not in rule.text
-        ]
+        return [(rule.text, rule.values) for name in self.symbols for rule in self._common[name]]
 
     def _sums(
         self, terms: list[tuple[str, tuple[int, ...]]], values: tuple[int, ...]
@@ -280,6 +308,15 @@ def _clamped(text: str, xs: Sequence[int], values: Sequence[int]) -> Iterator[st
                 yield f"{name}({text}, {bound})"
 
 
+def _remainders(text: str, xs: Sequence[int], values: Sequence[int]) -> Iterator[str]:
+    for divisor in _DIVISORS:
+        if max(values) < divisor:
+            if all(x % divisor == value for x, value in zip(xs, values)):
+                yield f"{text} % {divisor}"
+            if all(-x % divisor == value for x, value in zip(xs, values)):
+                yield f"-{text} % {divisor}"
+
+
 # -- writing
 
 
@@ -304,8 +341,8 @@ def _plus(first: str, factor: int, second: str) -> str:
 
 def _factor(text: str) -> str:
     """In brackets where it is a sum or a quotient."""
-    plain = " " not in text.replace("min(", "").replace("max(", "") and "/" not in text
-    return text if plain or text.startswith(("ceil(", "min(", "max(")) else f"({text})"
+    plain = " " not in text and "/" not in text
+    return text if plain or _PRODUCT.fullmatch(text) else f"({text})"
 
 
 def _floor_text(text: str, shift: int, divisor: int, multiplier: int, offset: int) -> str:

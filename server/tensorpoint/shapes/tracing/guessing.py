@@ -29,6 +29,9 @@ _NAMED: dict[str, TensorSpec] = {
     "position_ids": TensorSpec("i64", ("B", "T")),
 }
 _MOST_TRIES = 24
+#: One number for each row of the batch, and how such inputs are called.
+_ROWS = (TensorSpec("i64", ("B",)), TensorSpec("f32", ("B",)))
+_ROW_NAMES = {"t", "time", "timestep", "timesteps", "label", "labels", "y", "target", "targets"}
 
 
 class _Met(Exception):
@@ -36,7 +39,9 @@ class _Met(Exception):
 
     def __init__(self, name: str, function: str, weights: list[tuple[int, ...]], rest: Any) -> None:
         super().__init__(f"{name} met {function}")
-        self.name, self.function, self.weights, self.rest = name, function, weights, rest
+        self.name, self.function, self.weights = name, function, weights
+        # conv(input, weight, bias, stride, padding, dilation, groups)
+        self.groups: int = rest[5] if function.startswith("conv") and len(rest) > 5 else 1
 
 
 class _StandIn:
@@ -90,9 +95,9 @@ class _StandIn:
 def _by_first_use(met: _Met) -> TensorSpec | None:
     weight = met.weights[0] if met.weights else ()
     if met.function == "conv1d" and weight:
-        return TensorSpec("f32", ("B", str(weight[1]), "T"))
+        return TensorSpec("f32", ("B", str(weight[1] * met.groups), "T"))
     if met.function in ("conv2d", "conv_transpose2d") and weight:
-        channels = weight[1] if met.function == "conv2d" else weight[0]
+        channels = weight[1] * met.groups if met.function == "conv2d" else weight[0]
         return TensorSpec("f32", ("B", str(channels), "H", "W"))
     if met.function == "conv3d" and weight:
         return TensorSpec("f32", ("B", str(weight[1]), "D", "H", "W"))
@@ -137,7 +142,8 @@ def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tup
                 [Input(name, value, "first use") for value in _variants(met[name], module)]
             )
         else:
-            choices.append([Input(name, value, "first use") for value in _from_weights(module)])
+            values = [*(_ROWS if name in _ROW_NAMES else ()), *_from_weights(module)]
+            choices.append([Input(name, value, "first use") for value in values])
     for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIES):
         yield _ordered(parameters, chosen)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from ...wire.shapes import Execution, ShapeHint, Span
 from .probing import Probed, Seen
@@ -17,7 +18,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _FUNCTIONS = {"ceil", "floor", "min", "max"}
 
 
-def hints_of(probed: Probed, sites: Sequence[Site]) -> Iterator[ShapeHint]:
+def hints_of(
+    probed: Probed, sites: Sequence[Site], agreed: AbstractSet[int] = frozenset()
+) -> Iterator[ShapeHint]:
     """A hint for each site whose shapes are known and say something."""
     constants = _constants(probed)
     for number, seen in sorted(probed.seen.items()):
@@ -33,7 +36,7 @@ def hints_of(probed: Probed, sites: Sequence[Site]) -> Iterator[ShapeHint]:
             text=text_of(seen),
             dtype=dtype,
             shape=shape,
-            origin="probed",
+            origin="symbolic" if number in agreed else "probed",
             count=sum(each.count for each in seen),
             executions=tuple(
                 Execution(*_single([each]), call_path=path_text(each.path), count=each.count)

@@ -133,7 +133,7 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        return _convert(ast.parse(text, mode="eval").body)
+        return _convert(ast.parse(re.sub(r"(\w)\[\s*\]", r"\1", text), mode="eval").body)
     except SyntaxError as error:
         raise BadSpec(f"{text!r}: {error.msg}") from None
 

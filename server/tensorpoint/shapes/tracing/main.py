@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...wire.shapes import (
+    Condition,
     ShapeDiagnostic,
     ShapeHint,
     ShapeRequest,
@@ -34,8 +35,11 @@ from .quiet import keep_quiet
 from .rewriting import Source
 from .running import Target
 from .source import FileModule
+from .symbolic import agreeing, conditions_of, trace_symbolic
 from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
 
+#: A pass that takes longer ends with what it has.
+_SYMBOLIC_SECONDS = 20.0
 _OURS = str(Path(__file__).parents[2])
 
 
@@ -87,6 +91,7 @@ def table_of(request: ShapeRequest) -> ShapeTable:
         tuple(table.untraced),
         tuple(_dependencies(before)),
         time.perf_counter() - began,
+        tuple(table.conditions),
     )
 
 
@@ -100,16 +105,27 @@ class _Table:
         self.hints: list[ShapeHint] = []
         self.diagnostics: list[ShapeDiagnostic] = []
         self.untraced: list[str] = []
+        self.conditions: list[Condition] = []
 
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = _try_inputs(self._file, name, node.lineno, made, spec)
+        found = try_inputs(self._file, name, node.lineno, made, spec)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
-            self.calls.append(_call(found, source, node))
-            self.hints += hints_of(found, self._file.sites)
+            call = _call(found, source, node)
+            self.calls.append(
+                dataclasses.replace(call, limits=tuple(spec.limits), limits_smt=_smt(spec.limits))
+            )
+            agreed: set[int] = set()
+            if self._thorough:
+                symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
+                agreed = agreeing(found, symbolic)
+                self.conditions += [
+                    dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
+                ]
+            self.hints += hints_of(found, self._file.sites, agreed)
             if self._thorough:
                 self.diagnostics += silent_broadcasts(found, source)
                 self.diagnostics += dtype_faults(found, source)
@@ -135,7 +151,7 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def _try_inputs(
+def try_inputs(
     file: FileModule, name: str, line: int, made: Made, spec: Spec
 ) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
@@ -149,6 +165,16 @@ def _try_inputs(
             return found
         first = first or found
     return first
+
+
+def _smt(limits: list[str]) -> tuple[str, ...]:
+    """`T <= 512` as SMT-LIB 2."""
+    found: list[str] = []
+    for limit in limits:
+        *left, operator, right = limit.replace("%", " % ").split()
+        term = f"(mod {left[0]} {left[2]})" if len(left) == 3 else left[0]
+        found.append(f"({'=' if operator == '==' else operator} {term} {right})")
+    return tuple(found)
 
 
 def _why_not(name: str, failed: Failed | None) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 import sys
 import time
 from dataclasses import dataclass, field
@@ -63,27 +64,46 @@ class Assumptions:
     truth: bool = True
     #: When to give up, by `time.monotonic`.
     deadline: float = math.inf
-    #: How many elements are found where that depends on values. Not a size that a program has.
-    found: int = 13
+    #: The sizes of this run, for `found`.
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    #: Numbers of elements that values decide about: symbols of their own, `N`, `N2`, ...
+    found: dict[str, int] = field(default_factory=dict[str, int])
     made: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
     #: Where (n, 1) met (n,), and n.
     grown: dict[Span, int] = field(default_factory=dict[Span, int])
     #: Kernels that were asked instead of a meta kernel.
     asked: set[str] = field(default_factory=set[str])
 
+    def count(self, what: str) -> int:
+        """How many elements are found. Another symbol each time: two masks differ."""
+        name = found_symbol(len(self.found))
+        self.found[name] = found_size(self.sizes, name)
+        self.note(what, name)
+        return self.found[name]
+
     def note(self, what: str, value: object) -> None:
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back
         self.made[(frame.f_lineno if frame else 0, what)] = str(value)
 
 
-class OnMeta(TorchFunctionMode):
-    """Keeps everything on the meta device; notes broadcasts that grow both operands."""
+def found_symbol(index: int) -> str:
+    """The name of the number of elements that the `index`th such operation finds."""
+    return f"N{index + 1}" if index else "N"
 
-    def __init__(self, assumptions: Assumptions) -> None:
+
+def found_size(sizes: dict[str, int], name: str) -> int:
+    """A number for it: another one in each run, and for each name."""
+    return random.Random(f"{sorted(sizes.items())} {name}").randint(9, 99)
+
+
+class OnMeta(TorchFunctionMode):
+    """Keeps everything on one device; notes broadcasts that grow both operands."""
+
+    def __init__(self, assumptions: Assumptions, device: torch.device = _META) -> None:
         super().__init__()
-        self._assumptions = assumptions
+        self._assumptions, self._device = assumptions, device
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -92,11 +112,11 @@ class OnMeta(TorchFunctionMode):
         if name in _TO_DEVICE and args and isinstance(args[0], torch.Tensor):
             return args[0]
         if kwargs and "device" in kwargs:
-            kwargs = {**kwargs, "device": _META if kwargs["device"] is not None else None}
+            kwargs = {**kwargs, "device": self._device if kwargs["device"] is not None else None}
         if name == "to" and len(args) > 1:
             args = (
                 args[0],
-                *[_META if _is_device(argument) else argument for argument in args[1:]],
+                *[self._device if _is_device(argument) else argument for argument in args[1:]],
             )
         if name in _PAIRED and len(args) > 1:
             self._compare(args[0], args[1])
@@ -131,6 +151,11 @@ def without_data(stack: contextlib.ExitStack, assumptions: Assumptions) -> None:
 class WithoutValues(TorchDispatchMode):
     """Answers for operations whose result depends on values."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else the first operation imports the compiler: two seconds.
+        return False
+
     def __init__(self, assumptions: Assumptions, counter: Recorder | None = None) -> None:
         super().__init__()
         self.assumptions, self._counter = assumptions, counter
@@ -141,16 +166,17 @@ class WithoutValues(TorchDispatchMode):
         if time.monotonic() > self.assumptions.deadline:
             raise TooLong
         answer = _VALUE_BOUND.get(func)
-        if answer is not None and any(_is_meta(argument) for argument in args):
+        if answer is not None and any(_is_valueless(argument) for argument in args):
             return answer(self.assumptions, *args)
         if func is _ATEN.index.Tensor or func is _ATEN.index_put_.default:
             args = self._without_masks(args)
         if func is _ATEN.repeat_interleave.Tensor and not (kwargs or {}).get("output_size"):
-            self.assumptions.note("repeat_interleave", self.assumptions.found)
-            return args[0].new_empty((self.assumptions.found,))
+            return args[0].new_empty((self.assumptions.count("repeat_interleave"),))
         try:
             out = func(*args, **(kwargs or {}))
         except Exception as error:
+            if any(_is_fake(argument) for argument in args):
+                raise
             return self._really(func, args, kwargs or {}, error)
         if self._counter is not None:
             count = flop_registry.get(func.overloadpacket)
@@ -163,8 +189,7 @@ class WithoutValues(TorchDispatchMode):
         indices: list[Any] = []
         for index in args[1]:
             if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
-                self.assumptions.note("elements of a mask", self.assumptions.found)
-                count = self.assumptions.found
+                count = self.assumptions.count("elements of a mask")
                 indices += [index.new_empty((count,), dtype=torch.long) for _ in range(index.dim())]
             else:
                 indices.append(index)
@@ -201,6 +226,14 @@ def _is_meta(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "meta"
 
 
+def _is_fake(value: Any) -> bool:
+    return type(value).__name__ == "FakeTensor"  # of a module that is rarely imported
+
+
+def _is_valueless(value: Any) -> bool:
+    return _is_meta(value) or _is_fake(value)
+
+
 def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
     kind = tensor.dtype
     value: Any = 1
@@ -213,18 +246,15 @@ def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
 
 
 def _nonzero(assumptions: Assumptions, tensor: Any) -> Any:
-    assumptions.note("nonzero", assumptions.found)
-    return tensor.new_empty((assumptions.found, tensor.dim()), dtype=torch.long)
+    return tensor.new_empty((assumptions.count("nonzero"), tensor.dim()), dtype=torch.long)
 
 
 def _selected(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
-    assumptions.note("masked_select", assumptions.found)
-    return tensor.new_empty((assumptions.found,))
+    return tensor.new_empty((assumptions.count("masked_select"),))
 
 
 def _unique(assumptions: Assumptions, tensor: Any, *_: Any) -> Any:
-    assumptions.note("unique", assumptions.found)
-    count = assumptions.found
+    count = assumptions.count("unique")
     return (
         tensor.new_empty((count,)),
         tensor.new_empty(tensor.shape, dtype=torch.long),

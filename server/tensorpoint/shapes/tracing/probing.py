@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from .fitting import Fit
 from .inputs import Sizes
+from .modes import found_size
 from .recorder import ModuleCall, Observation, Path
 from .running import Run, Target, run
 from .sizes import Plan, plans
@@ -91,18 +92,20 @@ def _known(
     quick: bool,
 ) -> Probed:
     plan = Plan(tuple(each.sizes for each in runs), plan.multiples, plan.fixed)
+    found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
     allowed = [] if quick else plan.more(limits)
+    allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in allowed]
     for _ in range(_MOST_ADDED):
-        fit = Fit([each.sizes for each in runs], plan.multiples)
+        fit = _fit(runs, plan)
         groups = _groups(runs)
         sizes = _where_rules_differ(fit, groups, allowed)
         if sizes is None:
             break
         allowed.remove(sizes)
-        result = run(target, sizes)
+        result = run(target, {name: sizes[name] for name in runs[0].sizes})
         if result.error is None:
             runs.append(result)
-    fit = Fit([each.sizes for each in runs], plan.multiples)
+    fit = _fit(runs, plan)
     seen, unfit = _fitted(fit, _groups(runs))
     assumed = runs[0].assumptions
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
@@ -117,6 +120,12 @@ def _known(
     outputs = [each.output for each in runs]
     output = _fit_one(fit, [Observation(-1, o, ()) for o in outputs if o is not None])
     return Probed(target, plan, runs, seen, output, fit, unfit, crashed)
+
+
+def _fit(runs: list[Run], plan: Plan) -> Fit:
+    common = set.intersection(*(set(each.all_sizes) for each in runs))
+    probes = [{n: s for n, s in each.all_sizes.items() if n in common} for each in runs]
+    return Fit(probes, plan.multiples)
 
 
 #: Values at one site that belong together: one of each run.

@@ -53,6 +53,11 @@ class Run:
     assumptions: Assumptions | None = None
     flops: int = 0
 
+    @property
+    def all_sizes(self) -> Sizes:
+        """With the numbers of elements that values decided about."""
+        return {**self.sizes, **(self.assumptions.found if self.assumptions else {})}
+
 
 def run(
     target: Target,
@@ -65,7 +70,7 @@ def run(
     seconds: float = math.inf,
 ) -> Run:
     """Call it on the meta device, recording; given up after some seconds."""
-    assumptions = Assumptions(target.recorder.file, truth, time.monotonic() + seconds)
+    assumptions = Assumptions(target.recorder.file, truth, time.monotonic() + seconds, dict(sizes))
     recorder = target.recorder
     recorder.take()
     result = Run(sizes, [], assumptions=assumptions)

@@ -37,7 +37,7 @@ def snap(value: Any, depth: int = 0) -> Snapshot | None:
     """The snapshot of a value; None if it holds neither tensor nor integer."""
     if isinstance(value, torch.Tensor):
         return ("T", tuple(value.shape), short_dtype(value.dtype))
-    if type(value) is int:
+    if type(value) is int or isinstance(value, torch.SymInt):
         return ("I", value)
     if depth >= _DEEPEST:
         return None

@@ -1,0 +1,239 @@
+"""The FX pass: the same call on fake tensors with symbols for sizes.
+
+Symbols follow each size through torch's own rules, where probes see values only. Alone they are not
+enough: ShapeEnv turns a symbol into a number at the first kernel that can't take one (6 of 98 text
+models, 7 of 21 of timm), and then shows `4` in the place of `B`. So a shape is `symbolic` where the
+two agree, at sizes that neither has seen, and stays `probed` where they don't.
+
+The pass also gives the conditions on sizes that the call met (guards), each with its line, printed
+as SMT-LIB 2: the solver is in our own process, the tracer needs none.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...wire.shapes import Condition
+from .fitting import value_of
+from .inputs import Input, Sizes, TensorSpec
+from .modes import Assumptions, OnMeta, TooLong, WithoutValues
+from .positions import place_in
+from .probing import Probed, Seen
+from .recorder import Observation
+from .rewriting import Source
+from .smt import Unprintable, smt
+from .snapshots import DTYPES, form_of, sizes_of
+
+#: Where the two are compared: sizes that no probe has.
+_COMPARED = 3
+
+
+@dataclasses.dataclass
+class Symbolic:
+    """What came of the pass."""
+
+    observations: list[Observation]
+    conditions: list[Condition]
+    names: dict[Any, str]
+    error: BaseException | None = None
+
+
+def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
+    """Run the call once more, with symbols; given up after some seconds, with what there is."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    target, recorder = probed.target, probed.target.recorder
+    conditions: list[Condition] = []
+    names: dict[Any, str] = {}
+
+    class Noting(ShapeEnv):
+        """A ShapeEnv that tells where in the file each guard arose."""
+
+        def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
+            before = len(self.guards)
+            result = super().evaluate_expr(*args, **kwargs)
+            for guard in self.guards[before:]:
+                self._note(guard.expr)
+            return result
+
+        def _note(self, expression: Any) -> None:
+            frame = sys._getframe(2)
+            place = place_in(source.path, frame)
+            if place is None:
+                return
+            try:
+                text = smt(expression, names)
+            except Unprintable:
+                return
+            conditions.append(
+                Condition(place, text, _readable(expression, names), _by_file(frame, source))
+            )
+
+    environment = Noting(duck_shape=False)
+    mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # twice as slow with it: symbols miss
+    sizes = {
+        name: size for name, size in probed.runs[0].sizes.items() if name not in probed.plan.fixed
+    }
+    result = Symbolic([], conditions, names)
+    recorder.take()
+    watch = _Deadline(time.monotonic() + seconds)
+    try:
+        symbols = _symbols(environment, sizes, names)
+        symbols.update(probed.plan.fixed)
+        assumptions = Assumptions(source.path)
+        cpu, answers = OnMeta(assumptions, torch.device("cpu")), WithoutValues(assumptions)
+        with mode, watch, cpu, answers, torch.no_grad():
+            call = target.call
+            if target.module is not None:
+                call = _faked(target.module)
+            positional, keywords = _make(target.inputs, symbols)
+            recorder.on = True
+            call(*positional, **keywords)
+    except BaseException as error:  # what FX can't follow; what was seen until then counts
+        result.error = error
+    finally:
+        recorder.on = False
+    result.observations = recorder.take()
+    return result
+
+
+def _faked(module: Any) -> Any:
+    """A copy whose parameters are fake: they take no memory."""
+    known: dict[int, Any] = {}
+    for tensor in [*module.parameters(), *module.buffers()]:
+        fake = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        known[id(tensor)] = torch.nn.Parameter(fake, requires_grad=False) if is_parameter else fake
+    return copy.deepcopy(module, known)
+
+
+class _Deadline(torch.overrides.TorchFunctionMode):
+    """Gives up in the next function of torch."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self._end = end
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if time.monotonic() > self._end:
+            raise TooLong
+        return func(*args, **(kwargs or {}))
+
+
+def _symbols(environment: Any, sizes: Sizes, names: dict[Any, str]) -> dict[str, Any]:
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    found: dict[str, Any] = {}
+    for name, size in sizes.items():
+        origin = ConstantSource(f"__{name}")
+        symbol = environment.create_symbol(
+            size, source=origin, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None
+        )
+        found[name] = environment.create_symintnode(symbol, hint=size, source=origin)
+        names[symbol] = name
+    return found
+
+
+def _make(inputs: Sequence[Input], symbols: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def build(value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            shape = [
+                int(size) if size.isdecimal() else eval(size, {"__builtins__": {}}, symbols)
+                for size in value.shape
+            ]
+            return torch.zeros(shape, dtype=DTYPES[value.dtype])
+        if isinstance(value, (tuple, list)):
+            return type(value)(build(item) for item in value)
+        if isinstance(value, dict):
+            return {key: build(item) for key, item in value.items()}
+        return value
+
+    positional = [build(each.value) for each in inputs if not each.keyword]
+    return positional, {each.name: build(each.value) for each in inputs if each.keyword}
+
+
+def _by_file(frame: Any, source: Source) -> bool:
+    """Whether the file's own code asked, in an `if` or an `assert`, not torch's."""
+    while frame is not None and frame.f_code.co_filename != source.path:
+        name = frame.f_code.co_filename
+        if "/torch/" in name and not name.endswith(_SYMBOLS):
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+_SYMBOLS = ("symbolic_shapes.py", "sym_node.py", "torch/__init__.py", "recording.py", "_compile.py")
+
+
+def _readable(expression: Any, names: dict[Any, str]) -> str:
+    import sympy
+
+    named = expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in names.items()})
+    return str(named)
+
+
+# -- origins
+
+
+def agreeing(probed: Probed, symbolic: Symbolic) -> set[int]:
+    """The sites whose every shape has been seen by both."""
+    compared = probed.plan.more((), count=40)[-_COMPARED:]
+    by_site: dict[int, list[tuple[Any, tuple[tuple[int, ...], ...]]]] = {}
+    for observation in symbolic.observations:
+        values = _values(observation, symbolic.names, compared)
+        if values is not None:
+            by_site.setdefault(observation.site, []).append((form_of(observation.snapshot), values))
+    return {
+        site
+        for site, seen in probed.seen.items()
+        if site in by_site and all(_expected(each, compared) in by_site[site] for each in seen)
+    }
+
+
+def _expected(
+    seen: Seen, compared: Sequence[Sizes]
+) -> tuple[Any, tuple[tuple[int | None, ...], ...]]:
+    try:
+        values = tuple(tuple(value_of(dim, sizes) for dim in seen.dims) for sizes in compared)
+    except NameError:  # a number that values decide about
+        return None, ()
+    return form_of(seen.snapshot), values
+
+
+def _values(
+    observation: Observation, names: dict[Any, str], compared: Sequence[Sizes]
+) -> tuple[tuple[int, ...], ...] | None:
+    import sympy  # torch has it
+
+    dims: tuple[Any, ...] = sizes_of(observation.snapshot)
+    rows: list[tuple[int, ...]] = []
+    for sizes in compared:
+        numbers = {symbol: sympy.Integer(sizes[name]) for symbol, name in names.items()}
+        row: list[int] = []
+        for dim in dims:
+            if isinstance(dim, int):
+                row.append(dim)
+                continue
+            value = dim.node.expr.xreplace(numbers)
+            if not value.is_number:
+                return None
+            row.append(int(value))
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def conditions_of(symbolic: Symbolic) -> Iterator[Condition]:
+    """Each condition once."""
+    yield from dict.fromkeys(symbolic.conditions)
