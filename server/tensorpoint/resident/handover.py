@@ -61,4 +61,7 @@ def _folder() -> str | None:
     named, session = os.environ.get("TENSORPOINT_RUNTIME_DIR"), os.environ.get("XDG_RUNTIME_DIR")
     if named:
         return named
-    return f"{session}/tensorpoint" if session else f"/tmp/tensorpoint-{os.getuid()}"
+    installation = f"{zlib.crc32(os.fsencode(_PACKAGE)):08x}"
+    if session and os.path.isdir(session):
+        return f"{session}/tensorpoint-{installation}"
+    return f"/tmp/tensorpoint-{os.getuid()}-{installation}"

@@ -80,9 +80,20 @@ def _runtime_folder():
     session = posix.environ.get(b"XDG_RUNTIME_DIR")
     if named:
         return named.decode("utf-8", "surrogateescape")
-    if session:
-        return session.decode("utf-8", "surrogateescape") + "/tensorpoint"
-    return f"/tmp/tensorpoint-{posix.getuid()}"
+    import zlib
+
+    package = __file__.rsplit("/", 3)[0]
+    installation = f"{zlib.crc32(package.encode('utf-8', 'surrogateescape')):08x}"
+    if session and _is_folder(session):
+        return session.decode("utf-8", "surrogateescape") + f"/tensorpoint-{installation}"
+    return f"/tmp/tensorpoint-{posix.getuid()}-{installation}"
+
+
+def _is_folder(path):
+    try:
+        return posix.stat(path).st_mode & 0o170000 == 0o040000
+    except OSError:
+        return False
 
 
 def _options(argv):
