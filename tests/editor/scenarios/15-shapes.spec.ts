@@ -3,6 +3,7 @@ import fs from 'node:fs';
 
 import { expect, lineOf, test } from '../driver/scenario.ts';
 
+test.use({ settings: { 'tensorpoint.languageServer.enable': true } });
 test.setTimeout(180_000); // the first trace imports torch
 
 test('shapes are in the text, and what fails has its size', async ({ vscode, workspace, page, figure }) => {
