@@ -4,8 +4,7 @@
 #   make test TESTFLAGS="-n 2 -k nonfinite"
 
 PYTHON ?= python3
-# Tests wait for processes more than they compute: two workers use 45 % of two cores.
-TESTFLAGS ?= -n 4 --dist loadgroup
+TESTFLAGS ?= -n logical --maxprocesses 4 --dist loadgroup
 BENCHFLAGS ?=
 SWEEPFLAGS ?=
 
