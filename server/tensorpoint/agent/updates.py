@@ -37,7 +37,8 @@ class Updates:
             return
         # A compiled step is traced with its hooks: it leaves these to Python, as torch has it for
         # parts of its own steps. (Its public name, torch.compiler.disable, imports the compiler.)
-        unseen_by_compiler = sys.modules["torch"]._disable_dynamo
+        compiling = sys.modules.get("torch._compile")
+        unseen_by_compiler: Any = getattr(compiling, "_disable_dynamo", lambda hook: hook)
 
         @unseen_by_compiler
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
