@@ -92,8 +92,13 @@ class Expectation:
 
 
 def programs(folder: Path = PROGRAMS) -> list[Path]:
-    """Every program below `folder`, sorted: all Python files but this module."""
-    return sorted(path for path in folder.rglob("*.py") if path.resolve() != Path(__file__))
+    """Every program below `folder`, sorted; those in `shapes` are traced, not run."""
+    own = Path(__file__).resolve()
+    return sorted(
+        path
+        for path in folder.rglob("*.py")
+        if path.resolve() != own and "shapes" not in path.relative_to(folder).parts
+    )
 
 
 def load(path: str | Path) -> Expectation:
