@@ -225,6 +225,39 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(
     assert terminal.wait() == 0
 
 
+def test_a_signal_before_the_program_runs_is_passed_on_to_it(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As soon as we route signals; the program takes them before its first line."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n",
+        encoding="utf-8",
+    )
+    path = program("import time\ntime.sleep(300)\n")
+    process = subprocess.Popen(
+        command(path),
+        env={**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    status = Path(f"/proc/{process.pid}/status")
+    end = time.monotonic() + DEADLINE
+    while not _catches(status, signal.SIGWINCH):  # the last but one that we route
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "got it\n"
+    process.send_signal(signal.SIGTERM)
+    process.wait(DEADLINE)
+
+
+def _catches(status: Path, signum: int) -> bool:
+    caught = re.search(r"^SigCgt:\s*(\w+)$", status.read_text(encoding="ascii"), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) & 1 << (signum - 1))
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1"])
 def test_signals_to_us_are_passed_on(name: str, program: Callable[[str], Path]) -> None:
     path = program(

@@ -91,6 +91,7 @@ class Locator:
         """Look for nothing until a plan comes, and wait for no thread of the parent's."""
         self._replayer.after_fork()
         self._entries.forget()
+        self._precise.after_fork()
         self.arm("module")
 
     def give_up(self) -> None:

@@ -71,6 +71,13 @@ class Precise:
         if not on:
             self._leave_elsewhere()
 
+    def after_fork(self) -> None:
+        """Of the parent's threads only this one is here."""
+        own = self._running.get(get_ident())
+        self._running.clear()
+        if own is not None:
+            self._running[get_ident()] = own
+
     def on_root(self, call: Call) -> None:
         """A step may begin: what earlier ones made is over, unless they wait for their backward."""
         self._follow()

@@ -186,23 +186,29 @@ class Recorder:
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_active:
             return func(*args, **kwargs)
+        if self._is_plain and not self._made and not func._schema.is_mutable:
+            return self._run_pure(func, args, kwargs)
         call: _Running | None = None
-        # The usual case in few frames: an operation that writes into no argument, and is good.
-        is_pure = self._is_plain and not self._made and not func._schema.is_mutable
-        result = func(*args, **kwargs) if is_pure else None
-        if is_pure and self._is_good(result):
-            return result
         try:
             call = self._begin(func, args, kwargs)
         except Exception as error:  # the program must not die of it
             self._fail(error)
-        if not is_pure:
-            result = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if call is not None:
             try:
                 self._end(call, result)
             except Exception as error:
                 self._fail(error)
+        return result
+
+    def _run_pure(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The usual case in few frames: nothing was bad yet, and no argument is written into."""
+        result = func(*args, **kwargs)
+        try:
+            if not self._is_good(result):
+                self._end(self._begin(func, args, kwargs), result)
+        except Exception as error:
+            self._fail(error)
         return result
 
     def _is_good(self, result: Any) -> bool:

@@ -278,6 +278,26 @@ def test_switched_off_on_another_thread_it_is_left_where_a_module_is_called() ->
         assert torch._C._len_torch_dispatch_stack() == len(hooks) == 0
 
 
+def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent() -> None:
+    model, hooks = nn.Linear(3, 3), torch.nn.modules.module._global_forward_pre_hooks
+    has_called, may_end = threading.Event(), threading.Event()
+
+    def call() -> None:
+        model(torch.randn(4, 3))
+        has_called.set()
+        may_end.wait()
+
+    with locating() as agent:
+        other = threading.Thread(target=call)
+        other.start()
+        has_called.wait()
+        before = len(hooks)
+        agent.locator.after_fork()
+        assert len(hooks) == before
+        may_end.set()
+        other.join()
+
+
 def test_a_loss_that_is_first_called_while_it_is_recorded_is_compiled() -> None:
     torch._dynamo.reset()
     compiled: list[int] = []
