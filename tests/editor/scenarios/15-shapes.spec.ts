@@ -44,8 +44,12 @@ test('shapes are in the text, and what fails has its size', async ({ vscode, wor
 
   // Written into the source by a code action.
   await vscode.goToLine(lineOf(file, 'pooled = pairs') + 1);
-  await page.keyboard.press('Control+Period');
-  await page.locator('.action-widget .monaco-list-row', { hasText: 'as a comment: f32[B, 128]' }).waitFor();
+  const action = page.locator('.action-widget .monaco-list-row', { hasText: 'as a comment: f32[B, 128]' });
+  await expect(async () => {
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+Period'); // lost if the box of the line has the focus still
+    await action.waitFor({ timeout: 5000 });
+  }).toPass();
   await page.keyboard.press('Enter');
   await expect(line('# f32[B, 128]')).toBeVisible();
   await vscode.command('File: Save');
