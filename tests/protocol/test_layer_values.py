@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,6 +119,14 @@ def test_elements_are_set_and_what_cant_be_is_refused_with_the_reason(paused: Pa
         "setVariable", variablesReference=paused.reference("Statistics"), name="x", value="1"
     )
     assert "read from a tensor" in refused
+
+
+def test_what_an_expression_in_a_layer_has_changed_is_shown(paused: Paused) -> None:
+    hover = partial(paused.session.evaluate, "x", paused.stopped, "hover")
+    assert "[7, 7]" not in hover()
+    # Past autograd: no version counter knows of it.
+    paused.session.evaluate("x.data.fill_(7)", paused.stopped, "repl")
+    assert "[7, 7]" in hover()
 
 
 def test_data_breakpoints_are_set_from_the_scopes(paused: Paused) -> None:
