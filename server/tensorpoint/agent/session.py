@@ -481,6 +481,7 @@ class Agent:
         self._unhook()
         self._recorder.after_fork()
         self._maps.let_go()
+        self._showing.after_fork()
         self.facts.after_fork()
         self._weights.after_fork()
         self._plan = None
