@@ -25,6 +25,7 @@ def test_a_plan_that_comes_while_a_model_is_looked_through_is_the_one_in_force(
     watching = DataWatch(Names(), stop, Targets(), lambda text: None)
     watching.arm([Rule(Tensorpoint(1, "data", "changed", "weight"))])
     replacing = threading.Thread(target=lambda: watching.arm([]))
+
     def interrupted(*given: Any) -> Any:
         replacing.start()
         replacing.join(0.5)  # it waits for us, or takes no time
