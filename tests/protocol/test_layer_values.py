@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.dap import Message, Session, line_of
-from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
+from tests.protocol.test_layer_steps import BLOCKS, at_a_layer
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
@@ -19,11 +19,7 @@ class Paused:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        self.look(session.stopped())
+        self.look(at_a_layer(session))
 
     def look(self, stopped: Message) -> None:
         self.stopped = stopped
