@@ -85,6 +85,13 @@ class Steps:
             assert stopped["threadId"] in [thread["id"] for thread in threads]
         return self.session.frames(stopped)
 
+    def typed(self, line: str, stopped: Message) -> str:
+        """What the console says; it sends the frame that is selected in the call stack."""
+        frame = self.frames(stopped)[0]["id"]
+        return self.session.request("evaluate", expression=line, frameId=frame, context="repl")[
+            "result"
+        ]
+
     def inputs(self, stopped: Message) -> dict[str, str]:
         """The inputs of the innermost layer."""
         top = self.frames(stopped)[0]["id"]
@@ -98,12 +105,7 @@ class Steps:
     def by_layers(self, stopped: Message) -> None:
         """From a line inside of the first block: over, out, on by lines."""
         assert self.session.top(stopped) == (FAMILY.name, line_of(FAMILY, INSIDE))
-        # A console sends the frame that is selected in the call stack.
-        frame = self.frames(stopped)[0]["id"]
-        said = self.session.request(
-            "evaluate", expression="tp step layer", frameId=frame, context="repl"
-        )
-        assert said["result"] == "stepping by layers, at first (Block)"
+        assert self.typed("tp step layer", stopped) == "stepping by layers, at first (Block)"
         stopped = self.session.stopped()
         stopped = self.step("next", stopped)
         assert (stopped["reason"], stopped["description"]) == (
@@ -122,11 +124,7 @@ class Steps:
         assert stopped["description"] == "Entering second (Block)"
         stopped = self.step("stepIn", stopped)
         assert stopped["description"] == "Entering second.up (Linear)"
-        frame = self.frames(stopped)[0]["id"]
-        said = self.session.request(
-            "evaluate", expression="tp step line", frameId=frame, context="repl"
-        )
-        assert said["result"] == "stepping by lines"
+        assert self.typed("tp step line", stopped) == "stepping by lines"
         stopped = self.session.stopped()
         assert self.session.top(stopped) == (FAMILY.name, line_of(FAMILY, "h = self.up(x)"))
         stopped = self.step("next", stopped)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.dap import Session, eventually, line_of
-from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
+from tests.protocol.test_layer_steps import at_a_layer, no_breakpoints
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
@@ -58,11 +58,7 @@ def test_each_thread_that_stands_in_a_model_has_its_layers() -> None:
 
 def test_a_step_that_is_asked_for_twice_is_one() -> None:
     with Session() as session:
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        thread = session.stopped()["threadId"]
+        thread = at_a_layer(session)["threadId"]
         both = [session.send("next", threadId=thread) for _ in range(2)]
         answers = [session.answer(number) for number in both]
         assert [answer["success"] for answer in answers] == [True, False]
@@ -79,11 +75,7 @@ def test_a_step_that_is_asked_for_twice_is_one() -> None:
 @pytest.mark.parametrize("by", ["disconnect", "closing"])
 def test_a_session_that_ends_in_a_step_leaves_nothing(by: str) -> None:
     with Session() as session:
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        stopped = session.stopped()
+        stopped = at_a_layer(session)
         frame = session.frames(stopped)[0]["id"]
         # The thread is busy with an expression: the step waits behind it.
         session.send("evaluate", expression="__import__('time').sleep(3)", frameId=frame)
@@ -100,11 +92,7 @@ def test_a_session_that_ends_in_a_step_leaves_nothing(by: str) -> None:
 
 def test_bad_input_is_refused_with_the_reason_and_harms_nothing() -> None:
     with Session() as session:
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        stopped = session.stopped()
+        stopped = at_a_layer(session)
         thread, frame = stopped["threadId"], session.frames(stopped)[0]["id"]
         for command, arguments in (
             ("stepIn", {"threadId": thread, "targetId": 99}),

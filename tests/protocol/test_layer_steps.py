@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.dap import PLAIN, VSCODE, Session, adapter_environment, line_of
+from tests.protocol.dap import PLAIN, VSCODE, Message, Session, adapter_environment, line_of
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
@@ -41,6 +41,15 @@ def scope(session: Session, stopped: dict[str, Any], name: str, frame: int = 0) 
 
 def no_breakpoints(session: Session, path: Path) -> None:
     session.request("setBreakpoints", source={"path": str(path)}, breakpoints=[])
+
+
+def at_a_layer(session: Session) -> Message:
+    """Step by layers from a line of the forward of `layers.0.mlp`; returns that stop."""
+    session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
+    session.stopped()
+    no_breakpoints(session, BLOCKS)
+    session.console("tp step layer")
+    return session.stopped()
 
 
 @pytest.mark.parametrize("filters", [[], ["nonfinite"]], ids=["nothing armed", "NaN/Inf armed"])
@@ -139,11 +148,7 @@ def test_over_in_and_out_go_by_layers_and_the_hooks_are_gone_afterwards() -> Non
 
 def test_a_layer_is_looked_into_as_a_frame_is() -> None:
     with Session() as session:
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        stopped = session.stopped()
+        stopped = at_a_layer(session)
         frames = session.frames(stopped)
         mlp, block = frames[0]["id"], frames[1]["id"]
         # The names of the layer, and those that its forward has there.

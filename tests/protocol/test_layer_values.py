@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.protocol.dap import Message, Session, line_of
-from tests.protocol.test_layer_steps import BLOCKS, DEEP, no_breakpoints
+from tests.protocol.test_layer_steps import BLOCKS, at_a_layer
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
@@ -18,11 +19,7 @@ class Paused:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        session.launch(BLOCKS, filters=[], breakpoints={str(BLOCKS): [line_of(BLOCKS, DEEP)]})
-        session.stopped()
-        no_breakpoints(session, BLOCKS)
-        session.console("tp step layer")
-        self.look(session.stopped())
+        self.look(at_a_layer(session))
 
     def look(self, stopped: Message) -> None:
         self.stopped = stopped
@@ -118,6 +115,14 @@ def test_elements_are_set_and_what_cant_be_is_refused_with_the_reason(paused: Pa
         "setVariable", variablesReference=paused.reference("Statistics"), name="x", value="1"
     )
     assert "read from a tensor" in refused
+
+
+def test_what_an_expression_in_a_layer_has_changed_is_shown(paused: Paused) -> None:
+    hover = partial(paused.session.evaluate, "x", paused.stopped, "hover")
+    assert "[7, 7]" not in hover()
+    # Past autograd: no version counter knows of it.
+    paused.session.evaluate("x.data.fill_(7)", paused.stopped, "repl")
+    assert "[7, 7]" in hover()
 
 
 def test_data_breakpoints_are_set_from_the_scopes(paused: Paused) -> None:

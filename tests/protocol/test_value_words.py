@@ -61,10 +61,7 @@ class Editor:
             source={"path": str(path)},
             breakpoints=[
                 {"line": loop, "condition": "absmax(x) >= 3 and entropy(att) < 0.2"},
-                {
-                    "line": loop - 1,
-                    "logMessage": "x is {x} in {step}, {grad_norm(fc.weight) > 3}, {kept}",
-                },
+                {"line": loop - 1, "logMessage": LOG},
                 {"line": end},
             ],
         )

@@ -50,18 +50,16 @@ class AttentionMaps(Watch):
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._asked: weakref.WeakKeyDictionary[Module, _Asked] = weakref.WeakKeyDictionary()
-
-    @property
-    def is_on(self) -> bool:
-        """Whether it has to hear of attention."""
-        return bool(self._asked)
+        #: Whether it has to hear of attention: also where the modules are gone meanwhile.
+        self.is_on = False
 
     def of(self, module: Module) -> Map | None:
         """The map of its newest call since it was first asked about; None before."""
         asked = self._asked.get(module)
         if asked is None:
             asked = self._asked[module] = _Asked()
-            if len(self._asked) == 1:
+            if not self.is_on:
+                self.is_on = True
                 self._on_change()
         asked.stops = 0
         return asked.map
@@ -72,12 +70,14 @@ class AttentionMaps(Watch):
             asked.stops += 1
             if asked.stops > _PATIENCE:
                 del self._asked[module]
-        if not self._asked:
+        if self.is_on and not self._asked:
+            self.is_on = False
             self._on_change()
 
     def let_go(self) -> None:
         """Nobody looks any more."""
         self._asked.clear()
+        self.is_on = False
 
     def on_attention(self, call: Call, attention: Attention) -> None:
         """A module attends: keep its weights, if they were asked for."""

@@ -34,10 +34,11 @@ class Words:
 
 
 _SHOWN = "__tensorpoint_shown"
-#: Looking at a value this way changes nothing.
-_LOOK = re.compile(r"[\w.\[\]\s'\"]*\Z")
-#: How our adapter asks.
-_OURS = f"__import__('sys').modules['{__package__}."
+#: How our adapter asks, and what it asks a layer in the user's words.
+_OURS = re.escape(f"__import__('sys').modules['{__package__}.")
+_IN_LAYER = rf"{_OURS}stepping\.scopes'\]\.evaluate\({_OURS}session'\]\.layer\(\d+\), "
+#: Looking at a value this way changes nothing; nor does what our adapter asks for itself.
+_LOOK = re.compile(rf"(?:{_IN_LAYER})?[\w.\[\]\s'\"]*\)?\Z|(?!{_IN_LAYER}){_OURS}")
 
 
 def install(words: Words) -> None:
@@ -85,7 +86,7 @@ def _wrap_evaluation(variables: Any, words: Words, pattern: re.Pattern[str]) -> 
                 del global_vars["__builtins__"]
 
     def evaluate_expression(py_db: Any, frame: Any, expression: str, is_exec: bool) -> Any:
-        if not (_LOOK.match(expression) or expression.startswith(_OURS)):
+        if not _LOOK.match(expression):
             words.changed()
         return evaluate(py_db, frame, expression, is_exec)
 

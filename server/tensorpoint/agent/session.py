@@ -340,7 +340,7 @@ class Agent:
         self._judge.arm(conditions, [watch.metric for watch in self._watches])
         listeners: list[Watch] = []
         for watch in self._watches:
-            wanted = [rule for rule in conditions if is_about(rule, watch)]
+            wanted = [rule for rule in conditions if watch.is_meant_by(rule)]
             watch.arm(wanted)
             if wanted:
                 listeners.append(watch)
@@ -388,9 +388,8 @@ class Agent:
         locating = self._locator.listeners() if looking else ()
         stepper = (self._stepper,) if self._stepper.is_on else ()
         if not locating and (stepper or self._layers.hears_entries):
-            locating = (
-                self._locator.entries_alone()
-            )  # a step back runs a call again from its beginning
+            # A step back runs a call again from its beginning.
+            locating = self._locator.entries_alone()
         if not locating:
             self._locator.entries.forget()
         if looking and any("backward" in watch.options for watch in listeners):
@@ -481,18 +480,12 @@ class Agent:
         self._unhook()
         self._recorder.after_fork()
         self._maps.let_go()
+        self._showing.after_fork()
         self.facts.after_fork()
         self._weights.after_fork()
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()
-
-
-def is_about(rule: Rule, watch: Watch) -> bool:
-    """Whether the rule uses the metric of `watch`, and the option of it that the watch covers."""
-    options = rule.options(watch.metric) if watch.options else ()
-    unasked = not options or rule.asks_without_option(watch.metric)
-    return rule.uses(watch.metric) and (unasked or bool({*options} & {*watch.options}))
 
 
 #: Held while the agent is made: `listen` and `watch` are called on any thread.

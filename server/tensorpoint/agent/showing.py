@@ -87,6 +87,11 @@ class Showing:
         except NotWatchable as error:
             return {"error": str(error)}
 
+    def after_fork(self) -> None:
+        """In a forked child."""
+        if "_data" in self.__dict__:
+            self._data.after_fork()
+
     def arm(self, rules: Sequence[Rule]) -> DataWatch | None:
         """Arm data breakpoints; returns what has to hear of events, None if there is none."""
         if rules or "_data" in self.__dict__:
@@ -148,7 +153,6 @@ class Showing:
             self._rows.view.changed()
 
     def _forget(self) -> None:
-        if self._maps.is_on:
-            self._maps.go_on()
+        self._maps.go_on()
         if "_rows" in self.__dict__:
             self._rows.view.forget()

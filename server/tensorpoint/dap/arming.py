@@ -9,11 +9,12 @@ from dataclasses import asdict
 
 from ..wire.values import DataRequest
 from . import facts, layer_tree, status
-from .breakpoints import Refusal, Split, Tensorpoints, split_filters, split_functions
+from .breakpoints import Refusal, Tensorpoints
 from .data import DataBreakpoints
 from .injection import AgentError, list_layers, no_grad, sync, values
 from .peer import Message, Peer
 from .relay import Relay
+from .shares import Split, split_filters, split_functions
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -35,7 +37,12 @@ class LastRun:
         self._program = self._folder = ""
         #: When the program was started, in seconds since 1970.
         self.began = time.time()
+        #: How often it was asked for: of stops in quick succession only the last is answered.
+        self._asked = 0
+        #: Whether those of the program's end are kept.
         self._over = False
+        #: Held while a file is written: at a stop on another thread than at the end.
+        self._writing = threading.Lock()
 
     def begin(self, arguments: Message) -> None:
         """A program is started by these arguments, or attached to."""
@@ -58,35 +65,50 @@ class LastRun:
 
     async def ask(self, debugpy: Peer, *, at_once: bool = False) -> None:
         """Have the program tell what it has recorded, and keep that."""
+        self._asked += 1
+        mine = self._asked
+        if not at_once:
+            await asyncio.sleep(_AFTER_STOP_S)
+            if mine != self._asked:
+                return
         try:
-            if not at_once:
-                await asyncio.sleep(_AFTER_STOP_S)
-            facts = await asyncio.wait_for(
-                injection.facts(debugpy, {}), (at_once and _LAST_S) or None
-            )
+            seconds = _LAST_S if at_once else None
+            facts = await asyncio.wait_for(injection.facts(debugpy, {}), seconds)
         except (injection.AgentError, asyncio.TimeoutError) as error:
             _log.info("no facts of this run: %s", error)
             return
-        await asyncio.to_thread(self.keep, facts, False)
+        with self._complaining():
+            await asyncio.to_thread(self._keep, facts, ended=False)
 
-    def keep(self, message: dict[str, Any], ended: bool = True) -> None:
-        """Keep facts, unless there are none or those of the program's end are kept already."""
-        if self._over:
-            return
+    def keep(self, message: dict[str, Any]) -> None:
+        """Keep the facts of the program's end."""
+        with self._complaining():
+            self._keep(message, ended=True)
+
+    @contextmanager
+    def _complaining(self) -> Generator[None]:
         try:
-            facts = convert(message, Facts)
-            files = runs.calling_files(facts)
-            if not facts.layers:
-                return
-            self._over = ended
-            runs.keep(
-                runs.Run(
-                    self._program, self._folder, facts.pid, self.began, facts.time, ended, files
-                ),
-                facts,
-            )
+            yield
         except (msgspec.ValidationError, OSError) as error:
             self._complain(f"the facts of this run can't be kept: {error}")
+
+    def _keep(self, message: dict[str, Any], *, ended: bool) -> None:
+        """Keep facts, unless there are none or those of the program's end are kept already.
+
+        On any thread. Raises ValidationError, OSError.
+        """
+        facts = convert(message, Facts)
+        if not facts.layers:
+            return
+        files = runs.calling_files(facts)
+        with self._writing:
+            if self._over:
+                return
+            self._over = ended
+            run = runs.Run(
+                self._program, self._folder, facts.pid, self.began, facts.time, ended, files
+            )
+            runs.keep(run, facts)
 
 
 def _started(pid: int | None) -> float | None:

@@ -12,7 +12,6 @@ from tensorpoint.agent.judge import Judge
 from tensorpoint.agent.layers import LayerBreakpoints
 from tensorpoint.agent.modules import Names
 from tensorpoint.agent.rules import Rule
-from tensorpoint.agent.session import is_about
 from tensorpoint.agent.updates import Updates
 from tensorpoint.agent.watches import all_watches
 from tensorpoint.agent.watches.base import Event, Watch
@@ -90,7 +89,7 @@ class Armed:
         self.judge.arm(conditions, [watch.metric for watch in self.watches])
         listeners: list[Watch] = []
         for watch in self.watches:
-            wanted = [rule for rule in conditions if is_about(rule, watch)]
+            wanted = [rule for rule in conditions if watch.is_meant_by(rule)]
             watch.arm(wanted)
             if wanted:
                 listeners.append(watch)

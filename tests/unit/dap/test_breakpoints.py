@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorpoint.dap.breakpoints import (
-    Refusal,
-    Tensorpoints,
-    is_our_filter,
-    split_filters,
-    split_functions,
-)
+from tensorpoint.dap.breakpoints import Refusal, Tensorpoints, is_our_filter
+from tensorpoint.dap.shares import split_filters, split_functions
 from tensorpoint.wire import Tensorpoint
 
 Message = dict[str, Any]

@@ -82,10 +82,20 @@ class DataWatch(Watch):
         #: Those whose path no model has had so far, and the roots that were looked through.
         self._waiting: list[Rule] = []
         self._searched: weakref.WeakSet[Module] = weakref.WeakSet()
+        #: Held while the three change: models are called on any thread, plans come on another.
+        self._changing = threading.Lock()
         self._places = _Places()
 
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these; one that stays keeps what it has seen."""
+        with self._changing:
+            self._arm(rules)
+
+    def after_fork(self) -> None:
+        """The thread that held the lock may not be in the child."""
+        self._changing = threading.Lock()
+
+    def _arm(self, rules: Sequence[Rule]) -> None:
         known = {watched.rule.tensorpoint: watched for watched in self._watched}
         armed: list[_Watched] = []
         self._waiting = []
@@ -134,7 +144,8 @@ class DataWatch(Watch):
     def on_root(self, call: Call) -> None:
         """A root is about to run: look closely."""
         if self._waiting:
-            self._find(call.module)
+            with self._changing:
+                self._find(call.module)
         self._look(f"the call of {self._place(call, [])}", call.module, closely=True)
 
     def on_enter(self, call: Call, outer: list[Call]) -> None:

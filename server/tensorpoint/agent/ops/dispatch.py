@@ -136,7 +136,7 @@ def storage_of(tensor: Any) -> int:
     """Of tensors without memory of their own (sparse) the object itself."""
     try:
         return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return id(tensor)
 
 

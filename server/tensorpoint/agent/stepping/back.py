@@ -81,12 +81,11 @@ def run_again(
         try:
             replayed(entry.call)
         except Left:
-            return leaving.left
+            pass
         except Exception as error:
-            if leaving.left is not None:
-                return leaving.left
-            text = f"running it again raised {type(error).__name__}: {error}"
-            raise NotReplayable(text) from error
+            if leaving.left is None:
+                text = f"running it again raised {type(error).__name__}: {error}"
+                raise NotReplayable(text) from error
     return leaving.left
 
 

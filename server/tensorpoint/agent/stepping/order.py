@@ -42,12 +42,12 @@ class Order(threading.local):
         """How many entries are before a stop: at the exit of a layer those inside of it are."""
         if at_entry:
             return number
-        inside = (
+        after = (
             later
             for later in range(number + 1, len(self.depths))
             if self.depths[later] <= self.depths[number]
         )
-        return next(inside, len(self.depths))
+        return next(after, len(self.depths))
 
     def before(self, number: int, level: int) -> int | None:
         """The entry before the `number`-th one that is at this level or further out."""

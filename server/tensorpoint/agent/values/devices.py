@@ -33,6 +33,15 @@ class Unavailable:
 
     reason: str
 
+    @classmethod
+    def because(cls, error: Exception) -> Unavailable:
+        """By the first line of an error of torch's."""
+        return cls(_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
 
 class _Cuda:
     """What is known of each device: our stream, and why it can't be used any more."""
@@ -78,7 +87,7 @@ def fetch(tensor: Any, work: Callable[[], Any]) -> Any:
         try:
             return work()
         except RuntimeError as error:  # a dtype that an operation doesn't know, no memory left
-            return Unavailable(str(error).partition("\n")[0])
+            return Unavailable.because(error)
     torch = sys.modules["torch"]
     device = tensor.device
     try:
@@ -108,7 +117,7 @@ def fetch(tensor: Any, work: Callable[[], Any]) -> Any:
 
 def _break(error: Exception) -> str:
     """After a CUDA error nothing but metadata is shown: all that follows would fail as well."""
-    text = str(error).partition("\n")[0]
+    text = _first_line(error)
     if "CUDA" in text or "device-side" in text:
         _cuda.broken = f"CUDA has failed before ({text}): values can't be read in this process"
         return _cuda.broken

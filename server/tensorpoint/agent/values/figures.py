@@ -129,7 +129,7 @@ def numbers_of(tensor: Any, *, may_be_empty: bool = False) -> tuple[Any, str]:
         elif tensor.is_complex():
             numbers, of = tensor.detach().resolve_conj(), "the magnitudes"
     except RuntimeError as error:
-        return Unavailable(str(error).partition("\n")[0]), ""
+        return Unavailable.because(error), ""
     if numbers is None:
         return Unavailable(f"{type(tensor).__name__} has no values that can be read"), ""
     if numbers.layout is not torch.strided:

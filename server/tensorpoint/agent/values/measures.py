@@ -85,7 +85,9 @@ def zero_fraction(value: Any) -> float:
     zeros = total = 0.0
     for tensor in _tensors(value, "zero_fraction"):
         numbers = _numbers_of(tensor, "zero_fraction")
-        count = max(elements_of(tensor), elements_of(numbers))
+        # A sparse one keeps fewer than it has; of a distributed one the others are elsewhere.
+        is_whole = read(tensor, "layout") is sys.modules["torch"].strided
+        count = elements_of(numbers) if is_whole else elements_of(tensor)
         zeros += count - _count_nonzero(numbers)
         total += count
     return zeros / total if total else 0.0

@@ -147,7 +147,7 @@ def _page_of(tensor: Any, index: list[int], start: int, stop: int) -> list[Any] 
             part = part.resolve_conj()
         return devices.run(part, lambda: part)
     except RuntimeError as error:
-        return Unavailable(str(error).partition("\n")[0])
+        return Unavailable.because(error)
 
 
 def _text(value: Any) -> str:

@@ -27,51 +27,71 @@ class Assignment:
 @lru_cache(maxsize=256)
 def assignments(kind: type) -> dict[str, tuple[str, int]]:
     """Names that the methods of a class assign to `self`, with the place of the first one."""
-    try:
-        lines, first = inspect.getsourcelines(kind)
-        file = inspect.getsourcefile(kind)
-        tree = ast.parse(dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, ValueError):
+    source = _source_of(kind)
+    if source is None:
         return {}
     found: dict[str, tuple[str, int]] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree):
         for target in _targets(node):
             if _is_of_self(target):
-                found.setdefault(target.attr, (file or "", first + target.lineno - 1))
+                found.setdefault(target.attr, (source.file, source.line_of(target)))
         registered = _registered(node)
         if registered is not None:
-            found.setdefault(registered, (file or "", first + getattr(node, "lineno", 1) - 1))
+            name, call = registered
+            found.setdefault(name, (source.file, source.line_of(call)))
     return found
 
 
-def _registered(node: ast.AST) -> str | None:
+def _registered(node: ast.AST) -> tuple[str, ast.Call] | None:
     """The name in `self.register_parameter("name", ...)`, and of a buffer or a module."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
         return None
     name = node.args[0]
     makes = ("register_parameter", "register_buffer", "register_module", "add_module")
     if node.func.attr in makes and isinstance(name, ast.Constant) and isinstance(name.value, str):
-        return name.value
+        return name.value, node
     return None
 
 
 @lru_cache(maxsize=256)
 def calls(kind: type) -> dict[str, list[tuple[str, int, str]]]:
-    """Attributes of `self` that the methods of a class call: file, line and method of each call."""
+    """Attributes of `self` that a class calls: file, line and innermost function of each call."""
+    source = _source_of(kind)
+    if source is None:
+        return {}
+    found: dict[str, list[tuple[str, int, str]]] = {}
+    waiting: list[tuple[ast.AST, str]] = [(source.tree, "")]
+    while waiting:
+        node, function = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        elif isinstance(node, ast.Call) and _is_of_self(node.func) and function:
+            place = source.file, source.line_of(node), function
+            found.setdefault(node.func.attr, []).append(place)
+        waiting.extend((child, function) for child in ast.iter_child_nodes(node))
+    return found
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A class as it is written: its file, the first line there, and what is in it."""
+
+    file: str
+    first: int
+    tree: ast.Module
+
+    def line_of(self, node: ast.expr) -> int:
+        """The line in the file."""
+        return self.first + node.lineno - 1
+
+
+def _source_of(kind: type) -> _Source | None:
     try:
         lines, first = inspect.getsourcelines(kind)
         file = inspect.getsourcefile(kind) or ""
-        tree = ast.parse(dedent("".join(lines)))
+        return _Source(file, first, ast.parse(dedent("".join(lines))))
     except (OSError, TypeError, SyntaxError, ValueError):
-        return {}
-    found: dict[str, list[tuple[str, int, str]]] = {}
-    for method in ast.walk(tree):
-        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for node in ast.walk(method):
-                if isinstance(node, ast.Call) and _is_of_self(node.func):
-                    place = file, first + node.lineno - 1, method.name
-                    found.setdefault(node.func.attr, []).append(place)
-    return found
+        return None
 
 
 def _is_of_self(node: ast.expr) -> TypeGuard[ast.Attribute]:

@@ -95,6 +95,12 @@ class Watch:
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these rules from now on; none switches the watch off."""
 
+    def is_meant_by(self, rule: Rule) -> bool:
+        """Whether a rule uses the metric, and the option of it that this watch covers."""
+        options = rule.options(self.metric) if self.options else ()
+        unasked = not options or rule.asks_without_option(self.metric)
+        return rule.uses(self.metric) and (unasked or bool({*options} & {*self.options}))
+
     # From `hooks`: module calls
 
     def on_root(self, call: Call) -> None:

@@ -111,10 +111,11 @@ class _OutputStatistic(Watch, ABC):
     def _spare(self, call: Call, output: torch.Tensor) -> None:
         """The output was found to be of no interest."""
 
+    @abstractmethod
     def _exact(
         self, output: torch.Tensor, quick: float, rules: Sequence[Rule], call: Call
     ) -> float | None:
-        raise NotImplementedError
+        """What a rule is told, where the quick one may matter to it."""
 
 
 class AbsMax(_OutputStatistic):

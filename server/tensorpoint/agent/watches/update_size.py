@@ -13,6 +13,7 @@ step and as much memory as the parameters; the sample costs below 1 %.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +32,7 @@ _WHOLE_UP_TO = 8_192
 _SAMPLE = 4_096
 
 
-class UpdateSize(Watch):
+class UpdateSize(Watch, ABC):
     """Measures both metrics of one optimizer step; `metric` says which of them."""
 
     metric: ClassVar[str]
@@ -114,8 +115,9 @@ class UpdateSize(Watch):
             self._known[id(parameter)] = found
         return found
 
+    @abstractmethod
     def _value(self, found: list[tuple[float, float]]) -> float | None:
-        raise NotImplementedError
+        """The size of an update, by the norms of changes and parameters."""
 
     def _look(
         self, value: float | None, rules: Sequence[Rule], module: Module | None, optimizer: Any

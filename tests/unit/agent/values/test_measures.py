@@ -65,6 +65,23 @@ def test_the_value_of_a_metric(name: str, value: Any, expected: Any) -> None:
     assert MEASURES[name](value) == pytest.approx(expected, nan_ok=True)
 
 
+def test_of_a_distributed_tensor_this_ranks_shard_is_measured() -> None:
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        shard = torch.tensor([0.0, 1.0, 2.0, 2.0])
+        tensor = DTensor.from_local(shard, init_device_mesh("cpu", (2,)), [Shard(0)])
+        assert tensor.shape == (8,)
+        assert MEASURES["zero_fraction"](tensor) == 0.25
+        assert MEASURES["norm"](tensor) == 3
+    finally:
+        distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("name", ["nonfinite", "absmax", "norm", "zero_fraction"])
 @pytest.mark.parametrize(
     ("value", "reason"),
