@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,14 @@ class Source:
 def lines_of(text: str) -> tuple[str, ...]:
     """The lines of a text, without their ends."""
     return tuple(_END_OF_LINE.split(text))
+
+
+def parsed(text: str) -> ast.Module | None:
+    """The tree of a text; None if it is no Python: half-written, mostly."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def source_of(workspace: Workspace, uri: str) -> Source | None:

@@ -6,7 +6,6 @@ newer text ends the trace of an older one. The last good table stays until there
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import logging
@@ -21,7 +20,7 @@ from ..resident.jobs import Outcome
 from ..resident.messages import Environment
 from ..wire.shapes import ShapeRequest, ShapeTable
 from .shift import moved, shift
-from .sources import Source
+from .sources import Source, parsed
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +197,8 @@ class Traces:
     ) -> None:
         """Have what came of a trace be what is known."""
         table, lines = outcome.value, source.lines
-        if (table is None or not table.calls) and _is_broken(source.text):
+        # Another Python may run the program: what it could trace is not looked at by this one.
+        if (table is None or not table.calls) and parsed(source.text) is None:
             # The editor says what is wrong; the last good table stays.
             entry.problem = ""
         elif table is not None:
@@ -242,18 +242,6 @@ def _stamps(table: ShapeTable) -> tuple[int, ...]:
         except OSError:
             stamps.append(0)
     return tuple(stamps)
-
-
-def _is_broken(text: str) -> bool:
-    """Whether a text is no Python: half-written, mostly.
-
-    Another version may run the program. So this is asked only where that one has found nothing.
-    """
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return False
 
 
 def _problem(outcome: Outcome[ShapeTable]) -> str:
