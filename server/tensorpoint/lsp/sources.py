@@ -13,8 +13,9 @@ from pygls.workspace import Workspace
 
 #: As the protocol and Python count lines; `str.splitlines` knows more ends than both.
 _END_OF_LINE = re.compile(r"\r\n|\r|\n")
-#: IPython's own lines, which Python does not read: `%time`, `!pip install`, `?help`.
-_MAGIC = re.compile(r"\s*[%!?]")
+#: IPython's own lines, which Python does not read: `%time`, `!pip install`, `?help`; but not an
+#: expression that goes on with `% 2` or `!= 2`.
+_MAGIC = re.compile(r"\s*(?:%%?\w|!(?!=)|\?)")
 
 
 @dataclass(frozen=True)
