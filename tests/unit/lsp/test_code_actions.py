@@ -97,6 +97,11 @@ def test_annotations_keep_what_is_written(before: str, after: str) -> None:
     ast.parse(done)
 
 
+def test_imports_go_above_the_function_that_needs_them() -> None:
+    after = actions(NET + "\n\nimport late\n")["Annotate Net with jaxtyping"]
+    assert "from torch import nn\nfrom jaxtyping import Float\n" in after
+
+
 def test_a_function_in_another_cell_is_not_annotated_from_here() -> None:
     both = view()
     line = span(NET, "def forward").line

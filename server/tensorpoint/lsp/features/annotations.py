@@ -63,7 +63,7 @@ def edits(view: View, call: TracedCall) -> list[types.TextEdit]:
         elif text is not None and (place := _before_colon(view, function)) is not None:
             found.append(insertion(view, *place, f" -> {text}"))
     if found:
-        found += _imports(view, view.tree, kinds, imports)
+        found += _imports(view, function, kinds, imports)
     return found
 
 
@@ -128,12 +128,14 @@ def _tensor(tree: ast.Module) -> tuple[str, list[str]]:
 
 
 def _imports(
-    view: View, tree: ast.Module, kinds: set[str], others: list[str]
+    view: View, function: Function, kinds: set[str], others: list[str]
 ) -> list[types.TextEdit]:
-    """Imports of what the annotations name, below those that are there."""
+    """Imports of what the annotations name, below those that are above the function."""
+    body = [] if view.tree is None else view.tree.body
+    above = [node for node in body if node.lineno < function.lineno]
     have = {
         name.name
-        for node in tree.body
+        for node in above
         if isinstance(node, ast.ImportFrom) and node.module == "jaxtyping"
         for name in node.names
     }
@@ -143,9 +145,9 @@ def _imports(
     if not texts:
         return []
     line = view.part.first + 1
-    for node in tree.body:
+    for node in above:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and node is tree.body[0]):
+        if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and node is above[0]):
             line = (node.end_lineno or node.lineno) + 1
     if not view.part.first < line <= view.part.first + len(view.part.lines):
         return []
