@@ -10,16 +10,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.clients.running import BLOCKS, HERE, run
 from tests.protocol.dap import line_of
 
-HERE = Path(__file__).parent
-BLOCKS = HERE.parent / "editor" / "workspace" / "blocks.py"
 #: Below Neovim's data folder: its own packages, lazy.nvim, vim-plug.
 _PLUGINS = ("site/pack/*/*/nvim-dap", "lazy/nvim-dap", "plugged/nvim-dap")
 #: The oldest that it was tried with.
@@ -49,24 +46,10 @@ def nvim_dap() -> Path:
     return found
 
 
-def run(script: str) -> Any:
-    """What a script prints, run by Neovim without the user's configuration."""
-    command = [nvim(), "--headless", "-u", "NONE", "--cmd", f"set rtp^={nvim_dap()}"]
-    adapter = Path(sys.executable).with_name("tensorpoint")
-    done = subprocess.run(
-        [*command, "-l", HERE / script, adapter, sys.executable, BLOCKS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def test_nvim_dap_steps_by_layers() -> None:
-    told = run("layers.lua")
+    # Without the user's configuration.
+    command = [nvim(), "--headless", "-u", "NONE", "--cmd", f"set rtp^={nvim_dap()}"]
+    told = json.loads(run(*command, "-l", HERE / "layers.lua").splitlines()[-1])
     deep = line_of(BLOCKS, "# a line three modules deep")
     mlp = line_of(BLOCKS, "h = self.up(x)") - 1
     block = line_of(BLOCKS, "# the forward of a block")

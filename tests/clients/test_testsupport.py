@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+from tests.clients.running import HERE, run
+
 ROOT = HERE.parents[1]
 NPM = ROOT / "vscode-client" / "npm.sh"
-BLOCKS = ROOT / "tests" / "editor" / "workspace" / "blocks.py"
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +29,4 @@ def node_packages() -> None:
 
 @pytest.mark.usefixtures("node_packages")
 def test_an_independent_client_steps_by_layers() -> None:
-    adapter = Path(sys.executable).with_name("tensorpoint")
-    done = subprocess.run(
-        [NPM, "--node", HERE / "layers.ts", adapter, sys.executable, BLOCKS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    run(NPM, "--node", HERE / "layers.ts")

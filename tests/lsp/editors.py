@@ -111,6 +111,7 @@ class Session:
     def __init__(self, client: LanguageClient, folder: Path) -> None:
         self.client = client
         self.folder = folder
+        #: How often it was told to ask for hints again.
         self.refreshed = 0
         self.server: types.InitializeResult | None = None
         self._version = 1
@@ -189,15 +190,15 @@ async def editing(
     client = LanguageClient(converter_factory=_converter)
     register_lsp_features(client)
     session = Session(client, folder)
-    for method in (
-        types.WORKSPACE_INLAY_HINT_REFRESH,
-        types.WORKSPACE_CODE_LENS_REFRESH,
-        types.CLIENT_REGISTER_CAPABILITY,
-    ):
 
-        @client.feature(method)
-        def _(params: Any) -> None:
-            session.refreshed += 1
+    @client.feature(types.WORKSPACE_INLAY_HINT_REFRESH)
+    def _(params: Any) -> None:
+        session.refreshed += 1
+
+    @client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
+    @client.feature(types.CLIENT_REGISTER_CAPABILITY)
+    def _(params: Any) -> None:
+        """Agreed to."""
 
     if settings is not None:
         client.set_configuration(settings, section="tensorpoint")

@@ -53,6 +53,18 @@ def test_the_exit_status_says_how_it_ended(messages: list[Any], status: int) -> 
     assert (done.returncode, done.stderr) == (status, b"")
 
 
+def test_exit_ends_it_while_the_input_is_open() -> None:
+    messages = (INITIALIZE, {"id": 2, "method": "shutdown"}, {"method": "exit"})
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as server:
+        assert server.stdin is not None
+        server.stdin.write(b"".join(map(framed, messages)))
+        server.stdin.flush()
+        try:
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+
+
 def test_garbage_does_not_end_it() -> None:
     done = converse(b"{not json", {"id": 7}, INITIALIZE, {"id": 2, "method": "no/such"})
     assert done.returncode == 0

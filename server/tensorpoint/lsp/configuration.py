@@ -15,6 +15,7 @@ from typing import Any, cast
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from .. import shapes
 from ..resident.messages import Environment
 from .settings import SECTION, Settings, read
 
@@ -84,7 +85,8 @@ class Configuration:
 
 def environment_of(settings: Settings, folder: Path | None) -> Environment:
     """Where the code of a folder runs: the interpreter that is set, or the one that is found."""
-    return Environment((_interpreter(settings.python.strip(), folder),), dict(os.environ))
+    python = _interpreter(settings.python.strip(), folder)
+    return replace(shapes.environment_of(), python=(python,))
 
 
 def _interpreter(python: str, folder: Path | None) -> str:

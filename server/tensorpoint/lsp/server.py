@@ -8,7 +8,7 @@ import functools
 import logging
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,6 @@ from .features.hover import hover
 from .features.inlay_hints import find, inlay_hints, tooltip
 from .features.inline_values import inline_values
 from .measured import measured_at
-from .settings import Settings
 from .sources import Source, source_of
 from .tracing import Trace, Traces
 from .view import View
@@ -111,7 +110,7 @@ class Server(LanguageServer):
         self._configuration = Configuration(self, self._complain)
         self._traces = Traces(trace, self._changed, self._progress)
         self._warm = Warm()
-        #: Sources that are open, by key; what was pushed for them.
+        #: Keys of the sources that are open.
         self._open: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._register()
@@ -254,10 +253,10 @@ class Server(LanguageServer):
             self._update(key)
 
     def _update_all(self) -> None:
-        for key in [*self._open]:
+        for key in self._open:
             self._update(key)
-            # What is shown depends on settings, even where the table stays.
-            self._changed(key)
+        # What is shown depends on settings, even where the table stays.
+        self._changed(*self._open)
 
     def _update(self, uri: str, at_once: bool = False) -> None:
         self._later(self._trace(uri, at_once))
@@ -273,9 +272,8 @@ class Server(LanguageServer):
         source = source_of(self.workspace, uri)
         if source is None:
             return
-        if not settings.trusted or not settings.shapes.enable:
+        if not settings.traces:
             self._traces.forget(source.key)
-            self._changed(source.key)
             return
         path = None if folder is None else to_fs_path(folder)
         environment = environment_of(settings, Path(path) if path else None)
@@ -292,7 +290,7 @@ class Server(LanguageServer):
             return max(folders, key=len)
         return self.workspace.root_uri
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -304,14 +302,16 @@ class Server(LanguageServer):
 
     # -- telling
 
-    def _changed(self, key: str) -> None:
-        """There is something new to show of a source."""
-        if key not in self._open:
+    def _changed(self, *keys: str) -> None:
+        """There is something new to show of these sources."""
+        shown = self._open.intersection(keys)
+        if not shown:
             return
         for refresh in self._capabilities.refreshes:
             refresh(self)(None)
         if not self._capabilities.pulls_diagnostics:
-            self._later(self._push(key))
+            for key in shown:
+                self._later(self._push(key))
 
     async def _push(self, key: str) -> None:
         source = source_of(self.workspace, key)
@@ -333,7 +333,14 @@ class Server(LanguageServer):
             yield
             return
         token = str(uuid.uuid4())
-        await self.window_work_done_progress_create_async(types.WorkDoneProgressCreateParams(token))
+        try:
+            await self.window_work_done_progress_create_async(
+                types.WorkDoneProgressCreateParams(token)
+            )
+        except Exception as error:  # a client that promised what it does not do
+            _log.warning("window/workDoneProgress/create: %r", error)
+            yield
+            return
         begin = types.WorkDoneProgressBegin(title, cancellable=False)
         self.work_done_progress.begin(token, begin)
         try:
@@ -348,8 +355,8 @@ class Server(LanguageServer):
         source = source_of(self.workspace, uri)
         if source is None:
             return None
-        settings: Settings = await self._configuration.of(self._folder(source))
-        if not settings.trusted or not settings.shapes.enable:
+        settings = await self._configuration.of(self._folder(source))
+        if not settings.traces:
             return None
         if wait:
             # The trace of an edit begins a moment after it.

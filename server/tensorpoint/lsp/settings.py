@@ -59,6 +59,11 @@ class Settings:
     trusted: bool = True
     shapes: Shapes = field(default_factory=Shapes)
 
+    @property
+    def traces(self) -> bool:
+        """Whether files are traced at all."""
+        return self.trusted and self.shapes.enable
+
 
 #: Names in JSON that are not those of the fields.
 _NAMES = {"codeLens": "code_lens", "inlineValues": "inline_values"}

@@ -28,8 +28,13 @@ def moved(before: Sequence[str], after: Sequence[str]) -> Lines:
     while tail < shorter - head and before[-1 - tail] == after[-1 - tail]:
         tail += 1
     lines = {line: line for line in range(1, head + 1)}
+    # Empty lines are only looked at beside others: in 6,000 lines of which nothing else is left,
+    # after a formatter say, comparing each with each took 6.6 s.
     middle = SequenceMatcher(
-        None, before[head : len(before) - tail], after[head : len(after) - tail], autojunk=False
+        lambda line: not line or line.isspace(),
+        before[head : len(before) - tail],
+        after[head : len(after) - tail],
+        autojunk=False,
     )
     for a, b, size in middle.get_matching_blocks():
         lines.update((head + a + i + 1, head + b + i + 1) for i in range(size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from pygls.workspace import Workspace
 
 #: As the protocol and Python count lines; `str.splitlines` knows more ends than both.
 _END_OF_LINE = re.compile(r"\r\n|\r|\n")
-#: IPython's own lines, which Python does not read: `%time`, `!pip install`, `?help`.
-_MAGIC = re.compile(r"\s*[%!?]")
+#: IPython's own lines, which Python does not read: `%time`, `!pip install`, `?help`; but not an
+#: expression that goes on with `% 2` or `!= 2`.
+_MAGIC = re.compile(r"\s*(?:%%?\w|!(?!=)|\?)")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ class Source:
 def lines_of(text: str) -> tuple[str, ...]:
     """The lines of a text, without their ends."""
     return tuple(_END_OF_LINE.split(text))
+
+
+def parsed(text: str) -> ast.Module | None:
+    """The tree of a text; None if it is no Python: half-written, mostly."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def source_of(workspace: Workspace, uri: str) -> Source | None:

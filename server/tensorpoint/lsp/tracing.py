@@ -6,7 +6,6 @@ newer text ends the trace of an older one. The last good table stays until there
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import logging
@@ -21,7 +20,7 @@ from ..resident.jobs import Outcome
 from ..resident.messages import Environment
 from ..wire.shapes import ShapeRequest, ShapeTable
 from .shift import moved, shift
-from .sources import Source
+from .sources import Source, parsed
 
 _log = logging.getLogger(__name__)
 
@@ -110,15 +109,10 @@ class Traces:
     def stale(self, paths: Iterable[str]) -> list[str]:
         """Forget what depends on one of these files; returns the sources that do."""
         changed = {os.path.realpath(path) for path in paths}
-        found: list[str] = []
-        for key, entry in self._entries.items():
-            if entry.known is None:
-                continue
-            needed = {os.path.realpath(path) for path in entry.known.table.dependencies}
-            if changed & needed:
-                entry.wanted = None
-                entry.former.clear()
-                found.append(key)
+        found = [key for key, entry in self._entries.items() if _needs(entry, changed)]
+        for key in found:
+            self._entries[key].wanted = None
+            self._entries[key].former.clear()
         return found
 
     def forget(self, key: str) -> None:
@@ -127,12 +121,10 @@ class Traces:
         if entry is not None:
             _cancel(entry)
 
-    def forget_all(self) -> list[str]:
+    def forget_all(self) -> None:
         """Drop all: nothing may be traced any more, or all is to be traced anew."""
-        keys = [*self._entries]
-        for key in keys:
+        for key in [*self._entries]:
             self.forget(key)
-        return keys
 
     async def close(self) -> None:
         """End what runs, and wait for its end: no process of ours stays."""
@@ -142,9 +134,9 @@ class Traces:
 
     async def settled(self, key: str) -> None:
         """Wait until nothing is being traced for a source."""
-        entry = self._entries.get(key)
-        if entry is not None and entry.task is not None:
-            await asyncio.wait({entry.task})
+        # A newer text has a task of its own.
+        while (entry := self._entries.get(key)) and (task := _running(entry)):
+            await asyncio.wait({task})
 
     def table(self, source: Source) -> tuple[ShapeTable, str]:
         """The newest table, in the place of the text as it is now, and what is wrong with it."""
@@ -166,11 +158,13 @@ class Traces:
         entry = self._entries[source.key]
         await asyncio.sleep(delay)
         async with self._slots, self._shown(os.path.basename(wanted.path)):
-            outcome = await self._ask(wanted, environment, symbolic=False)
-            self._take(entry, source, outcome, symbolic=False)
-            if outcome.value is not None and outcome.value.calls:
+            outcome = probed = await self._ask(wanted, environment, symbolic=False)
+            thorough = probed.value is not None and bool(probed.value.calls)
+            self._take(entry, source, probed, more_comes=thorough)
+            if thorough:
                 outcome = await self._ask(wanted, environment, symbolic=True)
-                self._take(entry, source, outcome, symbolic=True)
+                best = probed if outcome.value is None else outcome
+                self._take(entry, source, best, more_comes=False)
         if outcome.value is not None:
             entry.former[wanted] = (Known(source.lines, outcome.value), _stamps(outcome.value))
             while len(entry.former) > _KEPT:
@@ -194,20 +188,21 @@ class Traces:
         return outcome
 
     def _take(
-        self, entry: _Entry, source: Source, outcome: Outcome[ShapeTable], symbolic: bool
+        self, entry: _Entry, source: Source, outcome: Outcome[ShapeTable], more_comes: bool
     ) -> None:
-        """Have what came of a trace be what is known."""
+        """Have what came of a trace be what is known; `more_comes` of the symbolic pass."""
         table, lines = outcome.value, source.lines
-        if (table is None or not table.calls) and _is_broken(source.text):
+        # Another Python may run the program: what it could trace is not looked at by this one.
+        if (table is None or not table.calls) and parsed(source.text) is None:
             # The editor says what is wrong; the last good table stays.
             entry.problem = ""
         elif table is not None:
-            if not symbolic and entry.known is not None:
+            if more_comes and entry.known is not None:
                 # What the symbolic pass had found stays until it has looked again: no flicker.
                 before = shift(entry.known.table, moved(entry.known.lines, lines))
                 table = replace(table, diagnostics=table.diagnostics or before.diagnostics)
             entry.known, entry.problem = Known(lines, table), ""
-        elif not symbolic:
+        else:
             entry.problem = _problem(outcome)
         self._changed(source.key)
 
@@ -233,6 +228,23 @@ def _cancel(entry: _Entry) -> None:
         entry.task = None
 
 
+def _running(entry: _Entry) -> asyncio.Task[None] | None:
+    return entry.task if entry.task is not None and not entry.task.done() else None
+
+
+def _needs(entry: _Entry, changed: set[str]) -> bool:
+    """Whether one of these files, by their real paths, may have to do with what is known."""
+    own = set[str]() if entry.wanted is None else {os.path.realpath(entry.wanted.path)}
+    if entry.known is None:
+        # The trace that runs may have read them already.
+        return _running(entry) is not None and not changed <= own
+    table = entry.known.table
+    if table.untraced and not table.calls:
+        # What could not be imported is not among the dependencies.
+        return not changed <= own
+    return not changed.isdisjoint(map(os.path.realpath, table.dependencies))
+
+
 def _stamps(table: ShapeTable) -> tuple[int, ...]:
     """When the files that a table depends on were changed."""
     stamps: list[int] = []
@@ -242,18 +254,6 @@ def _stamps(table: ShapeTable) -> tuple[int, ...]:
         except OSError:
             stamps.append(0)
     return tuple(stamps)
-
-
-def _is_broken(text: str) -> bool:
-    """Whether a text is no Python: half-written, mostly.
-
-    Another version may run the program. So this is asked only where that one has found nothing.
-    """
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return False
 
 
 def _problem(outcome: Outcome[ShapeTable]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from pygls.workspace import PositionCodec
 
 from ..wire.shapes import ShapeHint, ShapeTable, Span, TracedCall
 from .settings import Shapes
-from .sources import Part, Source
+from .sources import Part, Source, parsed
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class View:
     codec: PositionCodec
     #: Why there is no newer table, in a sentence.
     problem: str = ""
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The source as Python reads it; None while it is half-written."""
+        return parsed(self.source.text)
 
     @cached_property
     def hints(self) -> tuple[ShapeHint, ...]:

@@ -3,4 +3,5 @@
 `tracing/` is what runs there, `entry/` the door to it; `calling` and `show` run in our own process.
 """
 
+from .calling import environment_of as environment_of
 from .calling import trace as trace

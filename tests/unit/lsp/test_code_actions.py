@@ -9,6 +9,7 @@ import pytest
 from lsprotocol import types
 
 from tensorpoint.lsp.features.code_actions import code_actions
+from tensorpoint.lsp.sources import Part
 from tensorpoint.wire.shapes import ShapeTable
 from tests.unit.lsp.documents import NET, URI, apply, net_table, span, view
 
@@ -68,6 +69,14 @@ def test_jaxtyping_annotations_with_their_imports() -> None:
             "def forward(\n        self,\n        x,\n    ):",
             '        x: Float[torch.Tensor, "B 3 H W"],\n    ) -> Float',
         ),
+        (
+            "def forward(self, x):\n        for _ in range(3):\n            pass",
+            ') -> Float[torch.Tensor, "B _"]:\n        for _ in range(3):\n',
+        ),
+        (
+            "def forward(self, x):  # (B, C):\n        if (y := len(x)):\n            pass",
+            ') -> Float[torch.Tensor, "B _"]:  # (B, C):\n        if (y := len(x)):\n',
+        ),
         ("def forward(self, x='é)', /):", "x: Float[torch.Tensor, \"B 3 H W\"]='é)', /) -> Float"),
     ],
 )
@@ -86,6 +95,21 @@ def test_annotations_keep_what_is_written(before: str, after: str) -> None:
     done = actions(text, "def forward", table)["Annotate Net with jaxtyping"]
     assert after in done
     ast.parse(done)
+
+
+def test_imports_go_above_the_function_that_needs_them() -> None:
+    after = actions(NET + "\n\nimport late\n")["Annotate Net with jaxtyping"]
+    assert "from torch import nn\nfrom jaxtyping import Float\n" in after
+
+
+def test_a_function_in_another_cell_is_not_annotated_from_here() -> None:
+    both = view()
+    line = span(NET, "def forward").line
+    first = replace(both.part, lines=both.part.lines[: line - 1])
+    second = Part(f"{URI}#b", 1, line - 1, both.part.lines[line - 1 :])
+    cell = replace(both, source=replace(both.source, parts=(first, second)), part=first)
+    titles = [one.title for one in code_actions(cell, at(NET, "class Net"), None, False)]
+    assert titles == []
 
 
 def test_other_annotations_are_left_alone() -> None:

@@ -46,3 +46,8 @@ def test_several_arguments_in_any_dress() -> None:
     assert offered("# tensorpoint: ", text) == ["x", "mask", "scale"]
     assert offered("# tensorpoint: x: f32[B, T], ", text) == ["mask", "scale"]
     assert {"f32"} <= set(offered("# tensorpoint: x: f32[B, T], mask: ", text))
+
+
+def test_arguments_may_be_in_several_lines() -> None:
+    text = NET.replace("(self, x):", "(self, x: Tensor,\n        mask=None,\n    ):")
+    assert offered("# tensorpoint: ", text) == ["x", "mask"]

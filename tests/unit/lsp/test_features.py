@@ -14,10 +14,12 @@ from tensorpoint.lsp.features.diagnostics import diagnostics
 from tensorpoint.lsp.features.hover import hover
 from tensorpoint.lsp.features.inlay_hints import inlay_hints
 from tensorpoint.lsp.features.inline_values import inline_values
-from tensorpoint.wire.shapes import Execution, Related, ShapeTable
+from tensorpoint.lsp.sources import Part, Source
+from tensorpoint.wire.shapes import Execution, Related, ShapeHint, ShapeTable
 from tests.unit.lsp.documents import (
     NET,
     PATH,
+    URI,
     clash,
     hint,
     net_table,
@@ -61,6 +63,18 @@ def test_hints_stand_behind_arguments_and_targets_that_change() -> None:
 )
 def test_settings_choose_hints(hints: dict[str, bool], expected: list[tuple[int, str]]) -> None:
     assert shown(hints=hints) == expected
+
+
+def test_a_shape_that_a_name_has_in_another_function_is_shown_here() -> None:
+    def seen(line_with: str, function: str) -> ShapeHint:
+        way = (Execution("f32", ("B",), f"Net.forward:9 > {function}:4"),)
+        return hint(span(NET, line_with, "x"), "x", "f32[B]", executions=way)
+
+    first, second = "x = self.conv(x)", "x = torch.relu(x)"
+    for function, lines in (("Net.encode", [10]), ("Net.decode", [10, 11])):
+        hints = (seen(first, "Net.encode"), seen(second, function))
+        found = inlay_hints(view(ShapeTable(PATH, hints=hints)), whole(), MARKDOWN)
+        assert [one.position.line for one in found] == lines
 
 
 def test_an_integer_is_shown_unless_its_name_says_it() -> None:
@@ -210,6 +224,19 @@ def test_what_has_no_shapes_is_explained_once_and_faintly() -> None:
     assert (found.message, found.range.start.line) == ("No shapes: it ended.", 0)
 
 
+def test_a_notebook_has_the_explanation_in_one_cell() -> None:
+    first = Part(f"{URI}#a", 1, 0, ("import torch", ""))
+    second = Part(f"{URI}#b", 1, 2, ("class Net:", "    pass"))
+    source = Source(URI, PATH, (first, second))
+    whole_of = view(ShapeTable(PATH, untraced=("Net needs a config.",)))
+    cells = [replace(whole_of, source=source, part=part) for part in (first, second)]
+    found = [[one.range.start.line for one in diagnostics(cell, True)] for cell in cells]
+    assert found == [[], [0]]
+    cells = [replace(cell, table=ShapeTable(PATH), problem="it ended.") for cell in cells]
+    found = [[one.range.start.line for one in diagnostics(cell, True)] for cell in cells]
+    assert found == [[0], []]
+
+
 def test_lenses_stand_above_class_and_forward() -> None:
     first, second = code_lenses(view())
     assert first.command is not None and second.command is not None
@@ -236,10 +263,22 @@ def test_inline_values_are_looked_up_up_to_the_line_that_has_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(25_557_032, "25.6 M"), (999, "999"), (8.03e9, "8.03 G"), (1000, "1 k")]
+    ("number", "text"),
+    [
+        *((25_557_032, "25.6 M"), (999, "999"), (8.03e9, "8.03 G"), (1000, "1 k")),
+        *((999_499, "999 k"), (999_500, "1 M"), (5e15, "5000 T")),
+    ],
 )
 def test_amounts_have_three_digits(number: float, text: str) -> None:
     assert words.amount(number) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(1023, "1023 bytes"), (1 << 10, "1 KiB"), (1000 << 10, "1000 KiB"), (3 << 29, "1.5 GiB")],
+)
+def test_memory_is_in_the_units_it_is_bought_in(size: int, text: str) -> None:
+    assert words.memory(size) == text
 
 
 def test_hints_beyond_the_text_are_left_out() -> None:

@@ -158,6 +158,30 @@ def test_diagnostics_of_the_symbolic_pass_stay_while_probes_run_again() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("calls", [True, False])
+def test_diagnostics_that_nothing_stands_behind_any_more_go(calls: bool) -> None:
+    """The symbolic pass fails, or there is nothing that it could look at."""
+
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: net_table(
+            diagnostics=(clash(),) if request.symbolic else ()
+        )
+        client.open()
+        await client.wait(lambda message: "needs H" in str(message))
+        table = net_table() if calls else ShapeTable(PATH)
+        client.tracer.answer = lambda request: "killed" if request.symbolic else table
+        client.change(NET + "\n# more", 2)
+        await client.wait(
+            lambda message: (
+                message.get("method") == "textDocument/publishDiagnostics"
+                and message["params"]["version"] == 2
+                and not message["params"]["diagnostics"]
+            )
+        )
+
+    run(body)
+
+
 def test_closing_takes_the_diagnostics_away() -> None:
     async def body(client: Client) -> None:
         client.tracer.answer = lambda request: net_table(diagnostics=(clash(),))
@@ -244,6 +268,31 @@ def test_switched_off_it_takes_its_diagnostics_away() -> None:
     run(body)
 
 
+def test_switched_off_it_asks_for_nothing_while_the_user_types() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        for version in range(2, 5):
+            client.change(NET + "\n" * version, version)
+            assert await client.hints() == []
+        assert "refresh" not in str(client.messages)
+
+    run(body, REFRESHING, options={"shapes": {"enable": False}})
+
+
+def test_changed_settings_are_told_once_for_all_files() -> None:
+    async def body(client: Client) -> None:
+        for name in "abc":
+            client.open("import os\n", f"file:///project/{name}.py")
+        assert await client.hints("file:///project/c.py") == []
+        settings = {"shapes": {"codeLens": False}}
+        client.notify("workspace/didChangeConfiguration", settings=settings)
+        assert await client.hints("file:///project/c.py") == []
+        methods = [message.get("method") for message in client.messages]
+        assert methods.count("workspace/codeLens/refresh") == 1
+
+    run(body, REFRESHING)
+
+
 def test_each_folder_has_its_own_settings() -> None:
     folders = [{"uri": f"file:///{name}", "name": name} for name in ("project", "project/inner")]
 
@@ -285,6 +334,50 @@ def test_a_change_of_a_dependency_traces_again() -> None:
         await client.until(lambda: len(client.tracer.requests) == 6)
 
     run(body, {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": True}}})
+
+
+def save(client: Client, path: str) -> None:
+    client.notify("textDocument/didSave", textDocument={"uri": f"file://{path}"})
+
+
+def test_a_repaired_import_traces_again_what_could_not_be_imported() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.answer = lambda request: ShapeTable(PATH, untraced=("No Head.",))
+        client.open()
+        assert await client.hints() == []
+        client.tracer.answer = lambda request: net_table()
+        save(client, PATH)  # itself: it is as it was
+        assert await client.hints() == []
+        save(client, "/project/parts.py")
+        assert await client.hints() == ALL
+
+    run(body, options={"shapes": {"delay": 0}})
+
+
+def test_a_file_that_changes_during_the_first_trace_begins_it_again() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        await client.until(lambda: len(client.tracer.requests) == 1)
+        save(client, "/project/parts.py")
+        await client.until(lambda: len(client.tracer.requests) == 2)
+        assert len(client.tracer.cancelled) == 1
+
+    run(body)
+
+
+def test_an_answer_waits_for_the_newest_text() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.gate.clear()
+        client.open()
+        await client.until(lambda: len(client.tracer.requests) == 1)
+        number = client.ask("textDocument/codeLens", textDocument={"uri": URI})
+        client.change(NET + "\n# more", 2)
+        await client.until(lambda: len(client.tracer.requests) == 2)
+        client.tracer.gate.set()
+        assert (await client.answer(number))["result"]
+
+    run(body)
 
 
 def test_files_without_tensors_are_not_traced() -> None:

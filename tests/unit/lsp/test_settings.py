@@ -11,6 +11,7 @@ import pytest
 
 from tensorpoint.lsp.configuration import environment_of
 from tensorpoint.lsp.settings import Settings, read
+from tensorpoint.shapes import environment_of as environment_of_a_trace
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,3 +82,7 @@ def test_the_interpreter_is_found_where_it_lives(
     (other / "bin/python").touch()
     monkeypatch.setenv("VIRTUAL_ENV", str(other))
     assert found() == str(other / "bin/python")
+
+
+def test_traces_find_what_they_need_in_the_resident_process() -> None:
+    assert environment_of(Settings(), None).preload == environment_of_a_trace().preload != ()

@@ -16,6 +16,9 @@ import { onDidChangeSetting, SECTION, setting } from '../settings';
 
 export class LanguageServer implements vscode.Disposable {
   private client: LanguageClient | undefined;
+  /** One start at a time: two that overlap would leave a server that nobody ends. */
+  private started: Promise<void> = Promise.resolve();
+  private disposed = false;
   private readonly subscriptions: vscode.Disposable[];
 
   constructor(
@@ -23,7 +26,10 @@ export class LanguageServer implements vscode.Disposable {
     private readonly folder: string,
     private readonly log: vscode.LogOutputChannel,
   ) {
-    const restart = () => this.restart().catch((error: unknown) => log.error(`the language server: ${String(error)}`));
+    const restart = () =>
+      (this.started = this.started
+        .then(() => this.restart())
+        .catch((error: unknown) => log.error(`the language server: ${String(error)}`)));
     this.subscriptions = [
       vscode.commands.registerCommand('tensorpoint.restartLanguageServer', restart),
       onDidChangeSetting('languageServer.enable', () => void restart()),
@@ -34,14 +40,16 @@ export class LanguageServer implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.disposed = true;
     for (const subscription of this.subscriptions) subscription.dispose();
-    void this.client?.dispose();
+    void this.started.then(() => this.client?.dispose());
   }
 
   /** Start it anew; quietly nothing where there is none. */
   private async restart(): Promise<void> {
     await this.client?.dispose();
     this.client = undefined;
+    if (this.disposed) return;
     const scope = vscode.workspace.workspaceFolders?.[0]?.uri;
     if (!setting('languageServer.enable', scope)) return;
     const server = await this.servers.find(await selectedInterpreter(scope, this.log));

@@ -7,7 +7,7 @@ export function expressionAt(line: string, column: number): { text: string; star
     if (column < index || column >= index + name.length) continue;
     const rest = name.slice(column - index).search(/\.|$/);
     const text = name.slice(0, column - index + rest);
-    return text.endsWith('.') || text === '' ? undefined : { text, start: index, end: index + text.length };
+    return { text, start: index, end: index + text.length };
   }
   return undefined;
 }

@@ -2,7 +2,7 @@
 
 /** Arguments of `tensorpoint/tensor`, but for the value itself. */
 export interface Wanted {
-  parts: Part[];
+  parts: readonly Part[];
   dims?: number[];
   index?: number[];
   dim?: number;
@@ -10,7 +10,7 @@ export interface Wanted {
 
 export type Part = 'figures' | 'slice' | 'image' | 'rows' | 'history' | 'attention';
 
-export const EVERYTHING: Part[] = ['figures', 'slice', 'image', 'rows', 'history', 'attention'];
+export const EVERYTHING: readonly Part[] = ['figures', 'slice', 'image', 'rows', 'history', 'attention'];
 
 /** Why there is no such picture. */
 export interface Note {

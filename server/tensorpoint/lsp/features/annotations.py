@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 
 from lsprotocol import types
 
@@ -19,17 +20,18 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KINDS = {"f": "Float", "bf": "Float", "i": "Int", "u": "UInt", "c": "Complex", "bool": "Bool"}
 #: A dim that it understands as it is: a size, a name.
 _PLAIN = re.compile(r"\d+|[A-Za-z_]\w*")
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def edits(view: View, call: TracedCall) -> list[types.TextEdit]:
     """What annotates the traced function; nothing if there is nothing to add."""
-    if call.forward is None:
+    # `forward` may be in another cell of the notebook than its class.
+    if call.forward is None or not view.holds(call.forward) or view.tree is None:
         return []
     function = function_at(view, call.forward.line)
-    tree = _parse(view)
-    if function is None or tree is None:
+    if function is None:
         return []
-    tensor, imports = _tensor(tree)
+    tensor, imports = _tensor(view.tree)
     found: list[types.TextEdit] = []
     kinds: set[str] = set()
 
@@ -61,16 +63,13 @@ def edits(view: View, call: TracedCall) -> list[types.TextEdit]:
         elif text is not None and (place := _before_colon(view, function)) is not None:
             found.append(insertion(view, *place, f" -> {text}"))
     if found:
-        found += _imports(view, tree, kinds, imports)
+        found += _imports(view, function, kinds, imports)
     return found
 
 
 def function_at(view: View, line: int) -> Function | None:
     """The function whose `def` is in a line of the source."""
-    tree = _parse(view)
-    if tree is None:
-        return None
-    for node in ast.walk(tree):
+    for node in ast.walk(view.tree) if view.tree is not None else ():
         if isinstance(node, Function) and node.lineno == line:
             return node
     return None
@@ -80,13 +79,6 @@ def insertion(view: View, line: int, col: int, text: str) -> types.TextEdit:
     """Text that is put into a place of the source."""
     place = view.position(line, col)
     return types.TextEdit(types.Range(place, place), text)
-
-
-def _parse(view: View) -> ast.Module | None:
-    try:
-        return ast.parse(view.source.text)
-    except (SyntaxError, ValueError):  # half-written
-        return None
 
 
 def _dim(dim: str) -> str:
@@ -136,12 +128,14 @@ def _tensor(tree: ast.Module) -> tuple[str, list[str]]:
 
 
 def _imports(
-    view: View, tree: ast.Module, kinds: set[str], others: list[str]
+    view: View, function: Function, kinds: set[str], others: list[str]
 ) -> list[types.TextEdit]:
-    """Imports of what the annotations name, below those that are there."""
+    """Imports of what the annotations name, below those that are above the function."""
+    body = [] if view.tree is None else view.tree.body
+    above = [node for node in body if node.lineno < function.lineno]
     have = {
         name.name
-        for node in tree.body
+        for node in above
         if isinstance(node, ast.ImportFrom) and node.module == "jaxtyping"
         for name in node.names
     }
@@ -151,9 +145,9 @@ def _imports(
     if not texts:
         return []
     line = view.part.first + 1
-    for node in tree.body:
+    for node in above:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and node is tree.body[0]):
+        if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and node is above[0]):
             line = (node.end_lineno or node.lineno) + 1
     if not view.part.first < line <= view.part.first + len(view.part.lines):
         return []
@@ -161,12 +155,19 @@ def _imports(
 
 
 def _before_colon(view: View, function: Function) -> tuple[int, int] | None:
-    """Where ` -> ...` goes: behind the parenthesis before the body."""
-    for line in range(function.body[0].lineno, function.lineno - 1, -1):
-        ends = [match.end() for match in re.finditer(r"\)(?=\s*:)", view.line(line))]
-        if ends:
-            return line, ends[-1]
-    return None
+    """Where ` -> ...` goes: behind the parenthesis that ends the arguments."""
+    lines = map(view.line, range(function.lineno, (function.end_lineno or function.lineno) + 1))
+    text = (f"{line}\n" for line in lines)
+    depth = 0
+    place: tuple[int, int] | None = None
+    for token in tokenize.generate_tokens(lambda: next(text, "")):
+        if token.string == ":" and depth == 0:
+            break
+        depth += (token.string in _OPENING) - (token.string in _CLOSING)
+        if token.string == ")" and depth == 0:
+            row, col = token.end
+            place = function.lineno + row - 1, col
+    return place
 
 
 def _replace(view: View, node: ast.expr, text: str) -> types.TextEdit:

@@ -75,11 +75,7 @@ def _specify(view: View, call: TracedCall) -> types.TextEdit | None:
 
 def _first_line(view: View, line: int) -> int:
     """The line of the first decorator of the function or class in a line."""
-    try:
-        tree = ast.parse(view.source.text)
-    except (SyntaxError, ValueError):
-        return line
-    for node in ast.walk(tree):
+    for node in ast.walk(view.tree) if view.tree is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             if node.lineno == line and node.decorator_list:
                 return node.decorator_list[0].lineno

@@ -12,7 +12,7 @@ TRIGGERS = (":", "[", ",", " ")
 
 _COMMENT = re.compile(r"^\s*#\s*tensorpoint:(?P<spec>.*)$")
 _BEGUN = re.compile(r"^\s*#\s*(?P<word>[a-z]*)$")
-_DEF = re.compile(r"^\s*(?:async\s+)?def\s+\w+\s*\((?P<arguments>[^)]*)")
+_DEF = re.compile(r"^\s*(?:async\s+)?def\s+(?P<name>\w+)\s*\((?P<arguments>[^)]*)", re.M)
 _DTYPES = {
     "f32": "torch.float32",
     "f16": "torch.float16",
@@ -77,15 +77,15 @@ def _arguments(view: View, line: int) -> list[str]:
     """Arguments of the function below, or of those in the class below, or of the one around."""
     lines = view.part.lines
     here = line - view.part.first - 1
-    below = [match for text in lines[here + 1 :] if (match := _DEF.match(text))]
-    above = [match for text in lines[:here] if (match := _DEF.match(text))]
-    for match in [*below[:1], *below[1:], *reversed(above)]:
+    below = _DEF.finditer("\n".join(lines[here + 1 :]))
+    above = _DEF.finditer("\n".join(lines[:here]))
+    for match in [*below, *reversed([*above])]:
         found = [
-            word.partition(":")[0].partition("=")[0].strip(" *")
+            word.partition(":")[0].partition("=")[0].strip(" *\n")
             for word in _split(match["arguments"])
         ]
         names = [name for name in found if name.isidentifier() and name not in ("self", "cls")]
-        if names and "__init__" not in match[0]:
+        if names and match["name"] != "__init__":
             return names
     return []
 

@@ -92,16 +92,15 @@ def _untraced(view: View) -> list[types.Diagnostic]:
         return []
     text = " ".join(sentences)
     named = set(re.findall(r"[A-Za-z_]\w*", text))
-    place: Span | None = None
-    for number, line in enumerate(view.part.lines, view.part.first + 1):
+    lines = view.source.lines
+    place = Span(1, 0, 1, len(lines[0]))
+    for number, line in enumerate(lines, 1):
         match = re.match(r"\s*(?:class|(?:async\s+)?def)\s+(\w+)", line)
         if match and match[1] in named:
             place = Span(number, match.start(1), number, match.end(1))
             break
-    if place is None:
-        if view.part.first:
-            return []
-        place = Span(1, 0, 1, len(view.part.lines[0]))
+    if not view.holds(place):  # another cell of the notebook has it
+        return []
     return [
         types.Diagnostic(
             range=view.range(place),

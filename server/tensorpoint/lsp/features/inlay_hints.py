@@ -59,7 +59,7 @@ def find(view: View, data: dict[str, object]) -> ShapeHint | None:
 
 
 def _shown(view: View, settings: Hints) -> Iterator[ShapeHint]:
-    last: dict[str, str] = {}
+    last: dict[tuple[str, str], str] = {}
     taken: set[tuple[int, int]] = set()
     for hint in view.hints:
         if not _wanted(hint, settings):
@@ -69,12 +69,20 @@ def _shown(view: View, settings: Hints) -> Iterator[ShapeHint]:
             continue
         if hint.kind in ("target", "argument"):
             # `x = relu(x)`: a hint that says what the one above says is noise.
-            unchanged = hint.kind == "target" and last.get(hint.name) == hint.text
-            last[hint.name] = hint.text
+            name = (_function(hint), hint.name)
+            unchanged = hint.kind == "target" and last.get(name) == hint.text
+            last[name] = hint.text
             if unchanged and not settings.unchanged:
                 continue
         taken.add(place)
         yield hint
+
+
+def _function(hint: ShapeHint) -> str:
+    """In which function the value is: `B.forward` of `Net.forward:12 > B.forward:4`."""
+    if not hint.executions:
+        return ""
+    return hint.executions[0].call_path.rpartition(" > ")[2].partition(":")[0]
 
 
 def _wanted(hint: ShapeHint, settings: Hints) -> bool:

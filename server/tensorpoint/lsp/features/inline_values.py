@@ -36,13 +36,11 @@ def inline_values(
 
 def _begin(view: View, line: int) -> int:
     """The first line of the function around a line."""
-    try:
-        tree = ast.parse(view.source.text)
-    except (SyntaxError, ValueError):
+    if view.tree is None:
         return line
     found = [
         node.lineno
-        for node in ast.walk(tree)
+        for node in ast.walk(view.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
