@@ -107,6 +107,25 @@ def test_a_killed_host_leaves_programs_running_and_nothing_after_them(
         replaced.wait(20)
 
 
+def test_a_program_and_its_stub_that_die_at_once_are_no_fault_of_the_zygote(
+    host: Host, write: Write
+) -> None:
+    process = begin(host, write(LOOP))
+    zygote = only_zygote(host)
+    (child,) = zygote.running
+    assert zygote.pid is not None
+    os.kill(zygote.pid, signal.SIGSTOP)  # so that it hears of both together, in this order
+    try:
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: gone(child), "the program's end")
+        process.kill()
+        process.wait()
+    finally:
+        os.kill(zygote.pid, signal.SIGCONT)
+    runs_again(host)
+    assert only_zygote(host).pid == zygote.pid
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_program_that_dies_is_a_status(host: Host, write: Write, number: int) -> None:
     process = begin(host, write(LOOP))
@@ -234,6 +253,7 @@ def test_an_interpreter_that_does_not_start_is_a_reason(host: Host, tmp_path: Pa
     answer = host.acquire((str(broken),))
     assert answer.state == "unavailable"
     assert answer.note == "the resident process did not start: it ended with status 3: it is broken"
+    assert not [*host.folder.glob("zygote-*")]
     assert host.acquire(("/nowhere/python",)).note == "there is no interpreter '/nowhere/python'"
     assert "need a fresh interpreter" in host.acquire((sys.executable, "-i")).note
 
