@@ -40,7 +40,7 @@ def begin(host: Host, program: Path, **options: Any) -> subprocess.Popen[str]:
     """Start a program that says "up", and wait for that."""
     process = subprocess.Popen(
         host.command(str(program), answer=host.acquire(**NO_TORCH)),
-        env={**host.environment, **NO_TORCH},
+        env={**host.environment, **NO_TORCH, **options.pop("env", {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -69,7 +69,12 @@ def _state(pid: int) -> str:
 
 
 def test_a_killed_zygote_takes_its_programs_along_and_is_replaced(host: Host, write: Write) -> None:
-    process = begin(host, write("import subprocess\nsubprocess.Popen(['sleep', '99'])\n" + LOOP))
+    program = write("import subprocess\nsubprocess.Popen(['sleep', '99'])\n" + LOOP)
+    process = begin(host, program, env={"TP_MARK": str(program)})
+    eventually(
+        lambda: any("sleep" in line for line in processes_with("TP_MARK", str(program)).values()),
+        "the program's child",
+    )
     zygote = only_zygote(host)
     assert zygote.pid is not None
     os.kill(zygote.pid, signal.SIGKILL)
@@ -78,7 +83,7 @@ def test_a_killed_zygote_takes_its_programs_along_and_is_replaced(host: Host, wr
     assert "the resident process has ended, and the program with it" in process.stderr.read()
     (child,) = zygote.running
     eventually(lambda: gone(child), "the program's end")
-    eventually(lambda: not processes_with("TP_MARK", "x"), "the program's child's end")
+    eventually(lambda: not processes_with("TP_MARK", str(program)), "the program's child's end")
     eventually(lambda: not only_zygote(host).pid, "the host's noticing")
     runs_again(host)
 
@@ -166,9 +171,7 @@ def test_a_program_that_closes_its_streams_ends_well(host: Host, write: Write) -
     runs_again(host)
 
 
-def test_more_programs_than_a_zygote_takes_run_cold(host: Host, write: Write) -> None:
-    """A storm is bounded: forty at once all run, each once."""
-    host.acquire(**NO_TORCH)
+def test_forty_programs_at_once_all_run_as_forks(host: Host) -> None:
     answer = host.acquire(**NO_TORCH)
     command = host.command("-c", "import os; print(os.getppid())", answer=answer)
     processes = [
