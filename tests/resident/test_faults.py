@@ -259,6 +259,7 @@ def test_an_interpreter_that_does_not_start_is_a_reason(host: Host, tmp_path: Pa
     assert not [*host.folder.glob("zygote-*")]
     assert host.acquire(("/nowhere/python",)).note == "there is no interpreter '/nowhere/python'"
     assert "need a fresh interpreter" in host.acquire((sys.executable, "-i")).note
+    assert "is not UTF-8" in host.acquire(TP_ODD="\udcff").note
 
 
 def test_an_import_that_starts_a_thread_is_not_forked(host: Host, write: Write) -> None:

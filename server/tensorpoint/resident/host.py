@@ -1,4 +1,6 @@
-"""`tensorpoint host serve`: one per user, knows which zygotes there are and starts them.
+"""`tensorpoint host serve`: knows which zygotes there are, and starts them.
+
+There is one for each installation of each user.
 
 A program doesn't run through here: its stub speaks with the zygote. So a host that dies takes
 nothing along; its zygotes fork no more and end with their last child, and the next client starts
