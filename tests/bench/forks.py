@@ -22,7 +22,7 @@ from tensorpoint.resident.jobs import Job, run_job
 from tensorpoint.resident.messages import Environment
 from tensorpoint.wire import pack
 from tests.protocol.dap import SERVER, Session, eventually
-from tests.resident.hosts import Host, run, running_host
+from tests.resident.hosts import Host, found_by_all, run, running_host
 
 _RANKS = 8
 _IDLE = 4
@@ -72,10 +72,7 @@ def measure(rounds: int, checkpoint_mb: int) -> list[Fork]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         host = stack.enter_context(running_host())
-        was = dict(os.environ)
-        stack.callback(lambda: (os.environ.clear(), os.environ.update(was)))
-        for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
-            os.environ[name] = host.environment[name]
+        stack.enter_context(found_by_all(host))
         host.acquire()
         host.acquire(PYTHONPATH=str(SERVER))
         return [

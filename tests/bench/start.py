@@ -8,7 +8,6 @@ the program imports.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from tests.bench.latency import STOCK_ADAPTER, hang_up
 from tests.protocol.dap import SERVER, Message, Session, eventually, line_of
-from tests.resident.hosts import Host, running_host
+from tests.resident.hosts import Host, found_by_all, running_host
 
 TARGET_S = 0.5
 _PROGRAM = """\
@@ -70,10 +69,7 @@ def measure(rounds: int) -> Starts:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         host = stack.enter_context(running_host())
-        was = dict(os.environ)
-        stack.callback(lambda: (os.environ.clear(), os.environ.update(was)))
-        for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
-            os.environ[name] = host.environment[name]
+        stack.enter_context(found_by_all(host))
         _learn(host, folder / "train.py")
         for number in range(rounds):
             for _ in range(3):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.resident.hosts import Host, running_host
+from tests.resident.hosts import Host, found_by_all, running_host
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +35,8 @@ def resident_process(resident_host: Host | None) -> Iterator[None]:
     if resident_host is None:
         yield
         return
-    was = dict(os.environ)
-    for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
-        os.environ[name] = resident_host.environment[name]
-    yield
-    os.environ.clear()
-    os.environ.update(was)
+    with found_by_all(resident_host):
+        yield
 
 
 @pytest.fixture

@@ -108,6 +108,19 @@ def running_host(**variables: str) -> Iterator[Host]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def found_by_all(host: Host) -> Iterator[None]:
+    """Processes that this one starts find the host, and wait for its zygotes."""
+    was = dict(os.environ)
+    for name in ("TENSORPOINT_RUNTIME_DIR", "XDG_CACHE_HOME", "TENSORPOINT_RESIDENT"):
+        os.environ[name] = host.environment[name]
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(was)
+
+
 def start(host: Host) -> subprocess.Popen[bytes]:
     """Start a host in the foreground of the test, and wait until it answers."""
     process = _start(host)

@@ -40,7 +40,7 @@ def begin(host: Host, program: Path, **options: Any) -> subprocess.Popen[str]:
     """Start a program that says "up", and wait for that."""
     process = subprocess.Popen(
         host.command(str(program), answer=host.acquire(**NO_TORCH)),
-        env={**host.environment, **NO_TORCH},
+        env={**host.environment, **NO_TORCH, **options.pop("env", {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -69,7 +69,12 @@ def _state(pid: int) -> str:
 
 
 def test_a_killed_zygote_takes_its_programs_along_and_is_replaced(host: Host, write: Write) -> None:
-    process = begin(host, write("import subprocess\nsubprocess.Popen(['sleep', '99'])\n" + LOOP))
+    program = write("import subprocess\nsubprocess.Popen(['sleep', '99'])\n" + LOOP)
+    process = begin(host, program, env={"TP_MARK": str(program)})
+    eventually(
+        lambda: any("sleep" in line for line in processes_with("TP_MARK", str(program)).values()),
+        "the program's child",
+    )
     zygote = only_zygote(host)
     assert zygote.pid is not None
     os.kill(zygote.pid, signal.SIGKILL)
@@ -78,7 +83,7 @@ def test_a_killed_zygote_takes_its_programs_along_and_is_replaced(host: Host, wr
     assert "the resident process has ended, and the program with it" in process.stderr.read()
     (child,) = zygote.running
     eventually(lambda: gone(child), "the program's end")
-    eventually(lambda: not processes_with("TP_MARK", "x"), "the program's child's end")
+    eventually(lambda: not processes_with("TP_MARK", str(program)), "the program's child's end")
     eventually(lambda: not only_zygote(host).pid, "the host's noticing")
     runs_again(host)
 
@@ -105,6 +110,25 @@ def test_a_killed_host_leaves_programs_running_and_nothing_after_them(
     finally:
         host.client.stop()
         replaced.wait(20)
+
+
+def test_a_program_and_its_stub_that_die_at_once_are_no_fault_of_the_zygote(
+    host: Host, write: Write
+) -> None:
+    process = begin(host, write(LOOP))
+    zygote = only_zygote(host)
+    (child,) = zygote.running
+    assert zygote.pid is not None
+    os.kill(zygote.pid, signal.SIGSTOP)  # so that it hears of both together, in this order
+    try:
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: gone(child), "the program's end")
+        process.kill()
+        process.wait()
+    finally:
+        os.kill(zygote.pid, signal.SIGCONT)
+    runs_again(host)
+    assert only_zygote(host).pid == zygote.pid
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
@@ -147,9 +171,7 @@ def test_a_program_that_closes_its_streams_ends_well(host: Host, write: Write) -
     runs_again(host)
 
 
-def test_more_programs_than_a_zygote_takes_run_cold(host: Host, write: Write) -> None:
-    """A storm is bounded: forty at once all run, each once."""
-    host.acquire(**NO_TORCH)
+def test_forty_programs_at_once_all_run_as_forks(host: Host) -> None:
     answer = host.acquire(**NO_TORCH)
     command = host.command("-c", "import os; print(os.getppid())", answer=answer)
     processes = [
@@ -234,8 +256,10 @@ def test_an_interpreter_that_does_not_start_is_a_reason(host: Host, tmp_path: Pa
     answer = host.acquire((str(broken),))
     assert answer.state == "unavailable"
     assert answer.note == "the resident process did not start: it ended with status 3: it is broken"
+    assert not [*host.folder.glob("zygote-*")]
     assert host.acquire(("/nowhere/python",)).note == "there is no interpreter '/nowhere/python'"
     assert "need a fresh interpreter" in host.acquire((sys.executable, "-i")).note
+    assert "is not UTF-8" in host.acquire(TP_ODD="\udcff").note
 
 
 def test_an_import_that_starts_a_thread_is_not_forked(host: Host, write: Write) -> None:

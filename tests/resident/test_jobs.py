@@ -83,7 +83,7 @@ def ask(
 
 
 def test_a_function_answers_with_a_struct(ask: Any) -> None:
-    outcome = ask("shape", {"features": 7}, Shape)
+    outcome = ask("shape", {"features": 7}, Shape, seconds=60)
     assert (outcome.value, outcome.error) == (Shape((2, 5)), "")
 
 
@@ -124,6 +124,17 @@ def test_a_job_that_is_cancelled_ends(ask: Any, tmp_path: Path) -> None:
 
     asyncio.run(cancel())
     eventually(lambda: not Path(f"/proc/{pid.read_text()}/fd").exists(), "its end")
+
+
+def test_a_payload_that_nobody_reads_in_time_is_given_up(ask: Any) -> None:
+    async def run() -> tuple[Outcome[str], int]:
+        job = Job("jobs_of_a_test:large", "x" * (32 << 20), (ask.folder,), seconds=0.01)
+        outcome = await run_job(ask.environment, job, str)
+        return outcome, len(asyncio.all_tasks())
+
+    outcome, tasks = asyncio.run(run())
+    assert outcome.error == "not within 0.01 s"
+    assert tasks == 1  # ours
 
 
 def test_a_job_finds_only_what_it_was_given(ask: Any) -> None:

@@ -1,15 +1,20 @@
-"""The folder of the sockets: found by three modules, one of which may import nothing of ours."""
+"""The folder of the sockets: found by two modules, one of which may import nothing of ours."""
 
 from __future__ import annotations
 
+import os
+import posix
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tensorpoint.resident import handover, places
+from tensorpoint.resident import handover
 from tensorpoint.resident.stubs import STUB
+from tests.resident.hosts import SERVER
 
 # `__name__` is not "__main__" there: the file only defines.
 STUB_MODULE: dict[str, Any] = runpy.run_path(STUB)
@@ -32,13 +37,63 @@ def test_all_find_the_same_folder(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(tmp_path))
-    folder = str(places.usual_folder())
-    assert handover._folder() == STUB_MODULE["_runtime_folder"]() == folder
+    assert handover.usual_folder() == STUB_MODULE["_runtime_folder"]()
 
 
 def test_each_installation_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An editor's private environment and a project's may have different versions."""
     monkeypatch.delenv("TENSORPOINT_RUNTIME_DIR", raising=False)
-    here = places.usual_folder()
-    monkeypatch.setattr(places, "__file__", str(tmp_path / "tensorpoint/resident/places.py"))
-    assert places.usual_folder() != here and places.usual_folder().parent == here.parent
+    here = handover.usual_folder()
+    monkeypatch.setattr(handover, "_PACKAGE", str(tmp_path / "tensorpoint"))
+    there = handover.usual_folder()
+    assert there != here and os.path.dirname(there) == os.path.dirname(here)
+
+
+def test_an_installation_is_the_same_by_whatever_path_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TENSORPOINT_RUNTIME_DIR", raising=False)
+    code = (
+        "from tensorpoint.resident.handover import usual_folder\n"
+        "from tensorpoint.resident.stubs import STUB\n"
+        "print(usual_folder(), STUB)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{SERVER}/../{SERVER.name}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert shown.split() == [handover.usual_folder(), STUB]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("owner", [0, 12345])
+def test_a_folder_of_somebody_else_is_not_used(
+    owner: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In /tmp anybody may have made it before us."""
+    monkeypatch.setenv("TENSORPOINT_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("TENSORPOINT_RESIDENT", raising=False)
+    monkeypatch.delitem(posix.environ, b"TENSORPOINT_RESIDENT", raising=False)
+    monkeypatch.setitem(posix.environ, b"TENSORPOINT_RUNTIME_DIR", os.fsencode(tmp_path))
+    used: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda path, _: used.append(path))
+    monkeypatch.setattr(posix, "posix_spawn", lambda path, *_, **__: used.append(path))
+    os.chown(tmp_path, owner, -1)
+    handover.hand_over([])
+    STUB_MODULE["_find"]("starts a host", [])
+    assert len(used) == (2 if owner == 0 else 0)
+
+
+def test_a_stub_that_shall_use_only_what_runs_starts_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+    monkeypatch.setattr(posix, "posix_spawn", lambda path, *_, **__: used.append(path))
+    monkeypatch.setitem(posix.environ, b"TENSORPOINT_RUNTIME_DIR", os.fsencode(tmp_path))
+    for mode, started in ((b"running", 0), (b"", 1)):
+        monkeypatch.setitem(posix.environ, b"TENSORPOINT_RESIDENT", mode)
+        assert STUB_MODULE["_find"]("starts a host", []) is None
+        assert len(used) == started

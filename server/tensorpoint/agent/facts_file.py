@@ -88,16 +88,19 @@ class Keeper:
         self._register()
         util = sys.modules.get("multiprocessing.util")
         if util is not None and sys.modules["multiprocessing"].parent_process():
-            util.Finalize(None, self._at_end, exitpriority=0)
+            util.Finalize(None, self._save_if_possible, exitpriority=0)
             util.Finalize(None, self._tell_at_end, exitpriority=0)
 
     def _register(self) -> None:
         if not self._registered:
             self._registered = True
-            atexit.register(self._at_end)
-            # Before that: pydevd hangs up once the main thread has ended.
-            with suppress(RuntimeError):  # it is ending now
-                threading._register_atexit(self._tell_at_end)  # type: ignore[attr-defined]
+            atexit.register(self._save_if_possible)
+            # Before that: pydevd hangs up once the main thread has ended. Nothing public is called
+            # in between. Without it the client has the facts of the last stop.
+            register = getattr(threading, "_register_atexit", None)
+            if register is not None:
+                with suppress(RuntimeError):  # it is ending now
+                    register(self._tell_at_end)
 
     def _tell_at_end(self) -> None:
         if self._recorder.is_recording:
@@ -105,9 +108,6 @@ class Keeper:
                 self._tell(self._recorder.read())
             except Exception as error:
                 self._on_fault("telling the facts of this run", error)
-
-    def _at_end(self) -> None:
-        self._save_if_possible()
 
     def _save_if_possible(self) -> None:
         try:

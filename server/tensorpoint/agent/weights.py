@@ -78,17 +78,19 @@ class Weights:
             (modeling, "convert_and_load_state_dict_in_model", self._finishing),
         )
         missing = any(not hasattr(module, name) for module, name, _ in names)
-        if self._undo or missing or not self._wanted or sys.platform != "linux":
-            return  # another version of it loads by itself
-        for module, name, wrap in names:
-            original = getattr(module, name)
-            self._undo.append((module, name, original))
-            setattr(module, name, wrap(original))
+        with self._lock:
+            if self._undo or missing or not self._wanted or sys.platform != "linux":
+                return  # another version of it loads by itself
+            for module, name, wrap in names:
+                original = getattr(module, name)
+                self._undo.append((module, name, original))
+                setattr(module, name, wrap(original))
 
     def remove(self) -> None:
         """Leave transformers as it was."""
-        while self._undo:
-            setattr(*self._undo.pop())
+        with self._lock:
+            while self._undo:
+                setattr(*self._undo.pop())
 
     # In transformers -----------------------------------------------------------------------------
 
@@ -114,10 +116,13 @@ class Weights:
 
     def _finishing(self, original: Any) -> Any:
         def load(*arguments: Any, **options: Any) -> Any:
+            loaded = False
             try:
-                return original(*arguments, **options)
+                result = original(*arguments, **options)
+                loaded = True
             finally:
-                self.finish()
+                self._finish(loaded)
+            return result
 
         return load
 
@@ -156,14 +161,14 @@ class Weights:
         if builder is not None and made.numel() and made.is_contiguous():
             builder.add(tensor.name, made)
 
-    def finish(self) -> None:
-        """All of a model is loaded: what was kept of it is there for others now."""
+    def _finish(self, loaded: bool) -> None:
+        """What was kept is there for others now, if all of the model is loaded."""
         with self._lock:
             built = [builder for builder in self._building.values() if builder is not None]
             self._building.clear()
             self._packs.clear()
         for builder in built:
-            builder.finish()
+            builder.finish(loaded)
 
 
 class _File:
@@ -213,6 +218,8 @@ class _Pack:
         """None if there is none, or it isn't one."""
         try:
             with open(path, "rb") as stream:
+                if os.fstat(stream.fileno()).st_uid != os.getuid():
+                    return None  # anybody may make a folder in /dev/shm, before us
                 map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):
             return None
@@ -238,10 +245,11 @@ class _Builder:
 
     def __init__(self, path: str, new: str, number: int, about: dict[str, Any]) -> None:
         self._path, self._new, self._number, self._about = path, new, number, about
-        self._lock = threading.Lock()
+        #: Guards what follows; notified when a thread has written.
+        self._turn = threading.Condition()
         self._tensors: dict[str, tuple[int, list[int], int]] = {}
-        self._end = 0
-        self._failed = False
+        self._end = self._writing = 0
+        self._failed = self._closed = False
 
     @classmethod
     def begin(cls, path: str, source: str, dtype: str, size: int) -> _Builder | None:
@@ -261,32 +269,52 @@ class _Builder:
         """Copy a tensor to its place; on several threads."""
         count = tensor.numel()
         size = count * tensor.element_size()
-        with self._lock:
+        with self._turn:
+            if self._closed:
+                return
             start = self._end
             self._end = -(-(start + size) // _ALIGNMENT) * _ALIGNMENT
+            self._writing += 1
         data = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
+        written = False
         try:
-            done = 0
-            while done < size:
-                done += os.pwrite(self._number, data[done:], start + done)
-        except OSError:  # no room: they have their tensor
-            self._failed = True
-            return
-        self._tensors[name] = (start, list(tensor.shape), count)
+            self._write(data, start)
+            written = True
+        except OSError:
+            pass  # no room: they have their tensor
+        finally:
+            with self._turn:
+                self._writing -= 1
+                self._turn.notify_all()
+                if written:
+                    self._tensors[name] = (start, list(tensor.shape), count)
+                else:
+                    self._failed = True
 
-    def finish(self) -> None:
-        """Give it its name."""
+    def finish(self, loaded: bool) -> None:
+        """Give it its name, or leave nothing of it if the model isn't `loaded`.
+
+        transformers doesn't wait for its threads when a load fails: one that still writes must not
+        do so into what gets the number of our file next.
+        """
+        with self._turn:
+            self._closed = True
+            self._turn.wait_for(lambda: not self._writing)
         try:
-            if self._failed or not self._tensors:
+            if self._failed or not self._tensors or not loaded:
                 raise OSError
-            tail = pack.tail({**self._about, "tensors": self._tensors})
-            os.pwrite(self._number, tail, self._end)
+            self._write(memoryview(pack.tail({**self._about, "tensors": self._tensors})), self._end)
             os.replace(self._new, self._path)
         except OSError:
             with suppress(OSError):
                 os.unlink(self._new)
         finally:
             os.close(self._number)
+
+    def _write(self, data: memoryview, start: int) -> None:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._number, data[done:], start + done)
 
 
 def _pack_path(source: str, dtype: str) -> str:

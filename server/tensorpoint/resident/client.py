@@ -151,6 +151,8 @@ class Client:
                 stream.write(msgspec.json.encode(ask) + b"\n")
                 stream.flush()
                 answer = msgspec.json.decode(stream.readline(), type=Answer)
+        except UnicodeEncodeError:
+            return Answer("unavailable", note="a variable of its environment is not UTF-8")
         except (OSError, msgspec.MsgspecError) as error:
             raise NoHost(f"the host does not answer: {error}") from None
         if answer.state == "refused":

@@ -1,7 +1,7 @@
 """`tensorpoint dap` as a fork: 0.25 s of imports are left out where our tools' zygote runs.
 
 The host leaves an executable under a name that says for which interpreter and which state of our
-own sources it is, so that finding it takes no question: a few stats, and an exec.
+own sources it is, so that finding it takes no question: a stat of each of them, and an exec.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ def file_name(python: str = sys.executable) -> str:
 
 def hand_over(arguments: Sequence[str]) -> None:
     """Become a process from the tools' zygote, if there is one; else return."""
-    folder = _folder()
-    if folder is None or os.environ.get("TENSORPOINT_RESIDENT") == "0" or HERE in arguments:
+    is_off = os.environ.get("TENSORPOINT_RESIDENT") == "0"
+    if sys.platform != "linux" or is_off or HERE in arguments:
         return
-    path = os.path.join(folder, file_name())
+    folder = usual_folder()
     try:
-        if os.stat(path).st_uid == os.getuid():
+        if os.lstat(folder).st_uid == os.getuid():
+            path = os.path.join(folder, file_name())
             os.execv(path, [path, "-m", "tensorpoint", *arguments, HERE])
     except OSError:
         return  # no host, or it has gone just now
@@ -54,13 +55,15 @@ def leave(folder: Path, python: str, executable: str) -> Path | None:
     return path
 
 
-def _folder() -> str | None:
-    """The runtime folder, as in `places`, without making it."""
-    if sys.platform != "linux":
-        return None
+def usual_folder() -> str:
+    """The runtime folder, made or not; `places` makes it, and `forking.stub` has the same rule.
+
+    Each of several installations that a user may have has a host of its own, and runs its own code:
+    an editor's private environment and a project's may have different versions.
+    """
     named, session = os.environ.get("TENSORPOINT_RUNTIME_DIR"), os.environ.get("XDG_RUNTIME_DIR")
     if named:
-        return named
+        return os.path.abspath(named)
     installation = f"{zlib.crc32(os.fsencode(_PACKAGE)):08x}"
     if session and os.path.isdir(session):
         return f"{session}/tensorpoint-{installation}"

@@ -1,4 +1,6 @@
-"""`tensorpoint host serve`: one per user, knows which zygotes there are and starts them.
+"""`tensorpoint host serve`: knows which zygotes there are, and starts them.
+
+There is one for each installation of each user.
 
 A program doesn't run through here: its stub speaks with the zygote. So a host that dies takes
 nothing along; its zygotes fork no more and end with their last child, and the next client starts
@@ -121,7 +123,7 @@ class Host:
         """Whether clients still find us: somebody may have cleared the folder away."""
         try:
             return places.host_socket(self._folder).stat().st_ino == self._inode
-        except FileNotFoundError:
+        except OSError:
             return False
 
     async def _tidy(self) -> None:
@@ -135,8 +137,8 @@ class Host:
                 over = memory > MEMORY_MIB and len(self._residents) > 1
                 if resident.idle and (over or lost or now - resident.used > IDLE_S):
                     memory -= resident.memory()
+                    del self._residents[resident.key]  # first: who asks meanwhile gets another
                     await resident.stop()
-                    del self._residents[resident.key]
             if not self._residents and (lost or now - self._used > IDLE_S):
                 self._over.set()
 

@@ -109,13 +109,11 @@ async def _carry_out(environment: Environment, job: Job, answer: Answer) -> byte
             for end in (payload_out, text_in):
                 end.setblocking(False)
             sending = asyncio.ensure_future(_send(loop, payload_out, json.dumps(job.payload)))
-            text = b""
-            while data := await loop.sock_recv(text_in, _CHUNK):
-                text += data
-                if len(text) > job.answer_bytes:
-                    raise _Limit(f"an answer of more than {job.answer_bytes} bytes")
-            await sending
-            return text
+            try:
+                return await _receive(loop, text_in, job.answer_bytes)
+            finally:  # before the pipe is closed, which the loop would not hear of
+                sending.cancel()
+                await asyncio.wait({sending})
         finally:
             process.end()
 
@@ -124,6 +122,15 @@ async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, text: str) 
     with contextlib.suppress(ConnectionError):  # it ended without having read it
         await loop.sock_sendall(end, text.encode())
     end.close()
+
+
+async def _receive(loop: asyncio.AbstractEventLoop, end: socket.socket, most: int) -> bytes:
+    text = bytearray()
+    while data := await loop.sock_recv(end, _CHUNK):
+        text += data
+        if len(text) > most:
+            raise _Limit(f"an answer of more than {most} bytes")
+    return bytes(text)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import zlib
 from pathlib import Path
+
+from .handover import usual_folder
 
 #: Names another folder for the sockets: each has a host of its own.
 RUNTIME_VARIABLE = "TENSORPOINT_RUNTIME_DIR"
@@ -23,7 +24,7 @@ class NoPlace(Exception):
 
 def runtime_folder() -> Path:
     """The folder, made if need be. Raises `NoPlace` if others could write there."""
-    folder = usual_folder()
+    folder = Path(usual_folder())
     if len(os.fsencode(folder)) > _LONGEST:
         raise NoPlace(f"{folder} is too long for the path of a socket; set {RUNTIME_VARIABLE}")
     try:
@@ -36,24 +37,6 @@ def runtime_folder() -> Path:
     if status.st_mode & 0o077:
         folder.chmod(0o700)
     return folder
-
-
-def usual_folder() -> Path:
-    """Where it is, made or not; `handover` and `forking.stub` find it by the same rule."""
-    named, session = os.environ.get(RUNTIME_VARIABLE), os.environ.get("XDG_RUNTIME_DIR")
-    if named:
-        return Path(named).absolute()
-    if session and os.path.isdir(session):
-        return Path(session, f"tensorpoint-{_installation()}")
-    return Path("/tmp", f"tensorpoint-{os.getuid()}-{_installation()}")
-
-
-def _installation() -> str:
-    """This one of several that a user may have: each has a host of its own, and runs its own code.
-
-    An editor's private environment and a project's may have different versions.
-    """
-    return f"{zlib.crc32(os.fsencode(Path(__file__).parents[1])):08x}"
 
 
 def host_socket(folder: Path) -> Path:

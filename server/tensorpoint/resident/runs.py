@@ -115,14 +115,6 @@ def calling_files(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(layer.file for layer in facts.layers if layer.file is not None))
 
 
-def forget() -> int:
-    """Remove all; returns how many there were."""
-    found = [path for _, path in _newest_first()]
-    for path in found:
-        path.unlink(missing_ok=True)
-    return len(found)
-
-
 def _newest_first() -> list[tuple[Run, Path]]:
     found: list[tuple[Run, Path]] = []
     with contextlib.suppress(OSError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-STUB = str(Path(__file__).parent / "forking" / "stub.py")
+#: Absolute: by it a stub knows which installation it is of, as `handover` does.
+STUB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forking", "stub.py")
 
 
 def write_executable(path: Path, command: Sequence[str]) -> None:

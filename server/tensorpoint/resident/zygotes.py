@@ -197,6 +197,7 @@ class Resident:
                 await asyncio.wait_for(self._hear_ready(zygote), _START_S)
             except BaseException:
                 zygote.kill()
+                self._bury(zygote)
                 raise
         except (OSError, _Failed, asyncio.TimeoutError) as error:
             said = str(error) or f"no answer within {_START_S:.0f} s"

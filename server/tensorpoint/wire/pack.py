@@ -7,6 +7,7 @@ bytes of its tensors, an index of them as JSON, and the length of that with a ma
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 from contextlib import suppress
@@ -41,7 +42,7 @@ def tail(index: dict[str, Any]) -> bytes:
 
 
 def index_of(data: Any) -> dict[str, Any] | None:
-    """The index in the bytes of a pack, or in its last bytes; None if it is none."""
+    """The index in the bytes of a pack; None if it is none."""
     end = len(data) - _FOOTER.size
     if end < 0:
         return None
@@ -66,10 +67,8 @@ def packs() -> list[Pack]:
 
 
 def _read_index(path: str) -> dict[str, Any] | None:
-    with open(path, "rb") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - _FOOTER.size))
-        footer = stream.read()
-        length = _FOOTER.unpack(footer)[0] if len(footer) == _FOOTER.size else 0
-        stream.seek(max(0, size - _FOOTER.size - length))
-        return index_of(stream.read())
+    with (
+        open(path, "rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return index_of(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,66 @@ def test_without_room_it_loads_as_ever(
     monkeypatch.undo()
     kept.want(False)
     _same(model, _load(checkpoint, torch.float32))
+
+
+def test_of_a_load_that_fails_nothing_is_kept(
+    kept: Weights, checkpoint: Path, packs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.core_model_loading, "set_param_for_module", fail)
+        with pytest.raises(KeyboardInterrupt):
+            _load(checkpoint, torch.float32)
+    assert [*packs.iterdir()] == []
+
+
+def test_a_thread_that_still_writes_is_waited_for(
+    packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of the file may be that of another as soon as it is closed."""
+    builder = weights._Builder.begin(str(packs / "0.pack"), "source", "torch.float32", 100)
+    assert builder is not None
+    entered, go, order = threading.Event(), threading.Event(), list[str]()
+    pwrite = os.pwrite
+
+    def slow(*given: Any) -> int:
+        entered.set()
+        assert go.wait(20)
+        order.append("written")
+        return pwrite(*given)
+
+    def finish() -> None:
+        builder.finish(False)
+        order.append("finished")
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    threads = [threading.Thread(target=builder.add, args=("one", torch.ones(5)))]
+    threads[0].start()
+    assert entered.wait(20)
+    threads.append(threading.Thread(target=finish))
+    threads[1].start()
+    threads[1].join(0.1)
+    go.set()
+    for thread in threads:
+        thread.join(20)
+    builder.add("two", torch.ones(5))  # it comes too late
+    assert order == ["written", "finished"] and [*packs.iterdir()] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_pack_of_somebody_else_is_not_mapped(
+    kept: Weights, checkpoint: Path, packs: Path
+) -> None:
+    _load(checkpoint, torch.float32)
+    (file,) = packs.iterdir()
+    found: list[Any] = []
+    find = kept._find
+    kept._find = lambda *given: found.append(find(*given)) or found[-1]  # type: ignore[method-assign]
+    os.chown(file, 12345, -1)
+    _load(checkpoint, torch.float32)
+    assert found and not any(tensor is not None for tensor in found)
 
 
 def test_the_least_recently_used_go_first(

@@ -72,6 +72,7 @@ class HotSwap:
         running = {frame.f_code for frame in _frames()}
         refused: dict[str, str] = {}
         swapped: dict[str, bool] = {}
+        kept: dict[Name, Definition] = {}
         for function in _living(file):
             place = function.__code__.co_name, function.__code__.co_firstlineno
             name = old.places.get(place) or (_qualified_name(function), 0)
@@ -83,6 +84,8 @@ class HotSwap:
             why_not = _swap(function, old.functions.get(name), definition)
             if why_not:
                 refused[name[0]] = why_not
+                if name in old.functions:  # what it still is, for the next edit
+                    kept[name] = old.functions[name]
             elif not _does_the_same(before, function.__code__):  # else only its lines have moved
                 swapped[name[0]] = swapped.get(name[0], False) or before in running
         report.swapped += _add(file, old, new, refused)
@@ -99,6 +102,7 @@ class HotSwap:
             if is_running
         ]
         report.notes += _around(old, new)
+        new.functions.update(kept)
         return report
 
 
@@ -122,11 +126,7 @@ def _swap(function: FunctionType, old: Definition | None, new: Definition) -> st
     if code.co_freevars != before.co_freevars:
         return _of_other_variables(before, code)
     defaults = None
-    if (
-        _parameters(before) != _parameters(code)
-        if old is None
-        else _dump(old.parameters) != _dump(new.parameters)
-    ):
+    if _parameters(before) != _parameters(code) if old is None else _dump(old) != _dump(new):
         try:
             defaults = _defaults(new)
         except ValueError:
@@ -172,13 +172,15 @@ def _does_the_same(one: CodeType, other: CodeType) -> bool:
     )
 
 
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+def _parameters(code: CodeType) -> tuple[int, tuple[str, ...]]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    return code.co_kwonlyargcount, code.co_varnames[:count]
 
 
-def _dump(parameters: tuple[list[str], list[ast.expr | None]]) -> tuple[list[str], list[str]]:
-    names, defaults = parameters
-    return names, ["" if item is None else ast.dump(item) for item in defaults]
+def _dump(definition: Definition) -> tuple[int, list[str], list[str]]:
+    names, defaults = definition.parameters
+    by_name = len(definition.node.args.kwonlyargs)
+    return by_name, names, ["" if item is None else ast.dump(item) for item in defaults]
 
 
 def _defaults(definition: Definition) -> tuple[tuple[Any, ...] | None, dict[str, Any] | None]:

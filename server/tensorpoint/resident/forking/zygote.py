@@ -105,6 +105,8 @@ class Zygote:
         """Wait and fork. In a child: what it has to run; None when the zygote is at its end."""
         while not (self._retired and not self._pidfds):
             for key, _ in self._selector.select():
+                if self._selector.get_map().get(key.fd) is not key:
+                    continue  # closed by what came before it: a program and its stub die together
                 born = key.data(key.fileobj)
                 if born is not None:
                     return born

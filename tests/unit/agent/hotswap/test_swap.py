@@ -162,6 +162,24 @@ def test_defaults_are_those_of_the_new_signature(edit: Edit) -> None:
     assert {*report.swapped} == {"f", "g"}
 
 
+def test_a_parameter_that_becomes_one_by_name_takes_its_default_along(edit: Edit) -> None:
+    module, swap = edit("def f(x, y=1):\n    return x, y\n", "def f(x, *, y=1):\n    return y, x\n")
+    swap()
+    assert module.f(0) == (1, 0) and module.f.__defaults__ is None
+
+
+def test_what_was_refused_is_compared_with_what_still_runs(edit: Edit) -> None:
+    before = "def f(x, y=1):\n    return x\n"
+    module, swap = edit(before, "N = 2\ndef f(x, y=1, z=N):\n    return x\n")
+    file = Path(module.__file__ or "")
+    refusal = "f: its defaults are made where it is defined, which has run"
+    assert refusal in swap().notes
+    file.write_text("N = 2\ndef f(x, y=1, z=N):\n    return z\n", encoding="utf-8")
+    assert swap().notes == [refusal] and module.f(5) == 5
+    file.write_text(before.replace("return x", "return -x"), encoding="utf-8")
+    assert swap().swapped == ["f"] and module.f(5) == -5
+
+
 def test_defaults_that_have_to_be_made_are_refused(edit: Edit) -> None:
     module, swap = edit("def f(x=1):\n    return x\n", "def f(x=len('ab')):\n    return x * 10\n")
     report = swap()
