@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorpoint.shapes.branches import with_branches
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.wire.shapes import ShapeDiagnostic, ShapeRequest, ShapeTable
 from tests.conftest import Write
@@ -116,7 +117,7 @@ def test_what_can_not_be_traced_says_why(write: Write) -> None:
     path = write(
         "import torch\nclass N(torch.nn.Module):\n    # tensorpoint: x: f31[B]\n    pass\n"
     )
-    assert "'f31' is no dtype" in trace(path).untraced[0]
+    assert "line 3: 'f31' is no dtype" in trace(path).untraced[0]
     path = write("import torch\n", "empty.py")
     assert "no module 'N'" in trace(path, class_name="N").untraced[0]
 
@@ -132,3 +133,47 @@ def test_symbols_and_probes_agree_on_most_shapes() -> None:
     hints = [h for n in ("convolutions", "sequences") for h in trace(PROGRAMS / f"{n}.py").hints]
     symbolic = [hint for hint in hints if hint.origin == "symbolic"]
     assert len(symbolic) > 0.7 * len(hints), [h for h in hints if h.origin == "probed"]
+
+
+NET = """
+import torch
+import torch.nn as nn
+
+class Net(nn.Module):
+    # tensorpoint: {spec}
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x{more}):
+        y = self.fc(x)
+        return y if x.shape[1] > 100 else -y
+"""
+
+
+def test_a_limit_is_read_without_spaces_too(write: Write) -> None:
+    table = trace(write(NET.format(spec="x: f32[B,T,8],T%04<=2;T<512", more="")))
+    assert table.calls[0].limits == ("T % 4 <= 2", "T < 512")
+    assert table.calls[0].limits_smt == ("(<= (mod T 4) 2)", "(< T 512)")
+
+
+def test_a_limit_of_a_size_that_a_call_does_not_have_is_not_its(write: Write) -> None:
+    table = trace(write(NET.format(spec="x: f32[B, T, 8]", more="")), specs=("U <= 5, T <= 90",))
+    assert table.calls[0].limits == ("T <= 90",)
+    [dead] = with_branches(table).diagnostics
+    assert "for T <= 90" in dead.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "said"),
+    [
+        ("x: f32[B, T, 8], T % 0 == 0", "", "line 6: 'T % 0 == 0' divides by 0"),
+        ("x: {f(): f32[B, 8]}", "", "line 6: a key of a dict"),
+        ("x: f32[B, T - 9999, 8]", ", z", "Net does not run with"),
+    ],
+)
+def test_a_specification_that_can_not_be_is_refused(
+    write: Write, spec: str, more: str, said: str
+) -> None:
+    table = trace(write(NET.format(spec=spec, more=more)))
+    assert not table.calls and table.untraced[0].startswith(said), table.untraced

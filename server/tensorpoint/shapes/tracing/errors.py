@@ -64,7 +64,7 @@ def fault_of(error: BaseException, source: Source) -> Fault | None:
     if found is None:
         return None
     frame, span, from_torch = found
-    message = _first_line(error)
+    message = first_line(error)
     code, clash = _about(message)
     if not code or not from_torch or _raised_there(source, span):
         return None
@@ -113,7 +113,8 @@ def _about(message: str) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, without its further lines; "" if it says nothing."""
     return (str(error).strip().split("\n") or [""])[0][:300]
 
 

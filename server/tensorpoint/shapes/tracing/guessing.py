@@ -179,15 +179,15 @@ def _meet(
     """What stand-ins met, one after the other."""
     found: dict[str, TensorSpec] = {}
     for _ in unknown:
-        values = {
-            name: build(fixed[name].value, first_sizes((fixed[name],)))
-            if name in fixed
-            else found[name].make(first_sizes((Input(name, found[name], ""),)))
-            if name in found
-            else _StandIn(name)
-            for name in wanted
-        }
         try:
+            values = {
+                name: build(fixed[name].value, first_sizes((fixed[name],)))
+                if name in fixed
+                else found[name].make(first_sizes((Input(name, found[name], ""),)))
+                if name in found
+                else _StandIn(name)
+                for name in wanted
+            }
             with contextlib.ExitStack() as stack:
                 without_data(stack, Assumptions(file))
                 call(**values)
@@ -197,7 +197,7 @@ def _meet(
             if spec is None or met.name in found:
                 break
             found[met.name] = spec
-        except BaseException:  # the user's code, with a value of a kind that it doesn't expect
+        except BaseException:  # the user's sizes, and code with a value that it doesn't expect
             break
     return found
 

@@ -18,6 +18,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .errors import first_line
 from .faults import (
     dtype_faults,
     failures,
@@ -28,7 +29,7 @@ from .faults import (
 )
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
-from .inputs import BadSpec, Input, Spec, TensorSpec, read_spec
+from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
 from .objects import load_object, make_object
 from .probing import Failed, Probed, probe
 from .quiet import keep_quiet
@@ -114,10 +115,7 @@ class _Table:
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
-            call = _call(found, source, node)
-            self.calls.append(
-                dataclasses.replace(call, limits=tuple(spec.limits), limits_smt=_smt(spec.limits))
-            )
+            self.calls.append(_call(found, source, node, spec.limits))
             agreed: set[int] = set()
             if self._thorough:
                 symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
@@ -171,31 +169,31 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
     """`T <= 512` as SMT-LIB 2."""
     found: list[str] = []
     for limit in limits:
-        *left, operator, right = limit.replace("%", " % ").split()
+        *left, operator, right = limit.split()
         term = f"(mod {left[0]} {left[2]})" if len(left) == 3 else left[0]
         found.append(f"({'=' if operator == '==' else operator} {term} {right})")
     return tuple(found)
 
 
 def _why_not(name: str, failed: Failed | None) -> str:
-    if failed is None or not failed.crashed:
+    error = failed.crashed[0].error if failed and failed.crashed else None
+    if failed is None or error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    error = failed.crashed[0].error
-    message = (str(error).strip().split("\n") or [""])[0][:300]
     inputs = ", ".join(f"{each.name}: {each.value}" for each in failed.target.inputs)
     return (
-        f"{name} does not run with {inputs}: {type(error).__name__}: {message}. If its inputs are "
-        f"others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+        f"{name} does not run with {inputs}: {type(error).__name__}: {first_line(error)}. If its "
+        f"inputs are others, say them: # tensorpoint: x: f32[B, 3, H, W]"
     )
 
 
-def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
+def _call(probed: Probed, source: Source, node: Any, limits: list[str]) -> TracedCall:
     target, module = probed.target, probed.target.module
     forward = next(
         (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
     )
     assumptions = [f"{name} == {size}" for name, size in probed.plan.fixed.items()]
     known = {rule.split()[0] for rule in target.assumptions if "%" in rule}
+    limits = limits_on(limits, target.symbols)
     assumptions += [
         f"{name} % {step} == 0" for name, step in probed.plan.multiples.items() if name not in known
     ]
@@ -213,6 +211,8 @@ def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
         probed.flops,
         (*target.assumptions, *assumptions),
         probed.runs[0].sizes,
+        tuple(limits),
+        _smt(limits),
     )
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from .inputs import Spec, read_spec
+from .errors import first_line
+from .inputs import BadSpec, Spec, read_spec
 from .modes import Assumptions, OnMeta, WithoutValues
 from .rewriting import Source
 from .source import FileModule
@@ -75,7 +76,10 @@ def specs_in(source: Source) -> dict[str, Spec]:
         owner = next((n for n in nodes if number <= (n.end_lineno or 0)), None)
         if owner is None:
             continue
-        spec = read_spec(text)
+        try:
+            spec = read_spec(text)
+        except BadSpec as error:
+            raise BadSpec(f"line {number}: {error}") from None
         known = found.setdefault(getattr(owner, "name"), Spec())  # noqa: B009
         known.inputs.update(spec.inputs)
         known.limits.extend(spec.limits)
@@ -113,7 +117,7 @@ def make_module(file: FileModule, name: str) -> Made:
         try:
             return Made(_evaluate(file, constructor), constructor, guessed)
         except BaseException as error:
-            tried.append(f"{constructor}: {type(error).__name__}: {_first_line(error)}")
+            tried.append(f"{constructor}: {type(error).__name__}: {first_line(error)}")
     raise CannotMake(f"{name} can't be made: {tried[0] if tried else 'it has no constructor'}")
 
 
@@ -161,7 +165,3 @@ def _guess(file: FileModule, parameter: inspect.Parameter) -> str:
     if any(part in name for part in _WIDE):
         return "64"
     return "0.5" if word == "float" else "2"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().split("\n") or [""])[0][:200]
