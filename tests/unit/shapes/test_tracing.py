@@ -177,3 +177,115 @@ def test_a_specification_that_can_not_be_is_refused(
 ) -> None:
     table = trace(write(NET.format(spec=spec, more=more)))
     assert not table.calls and table.untraced[0].startswith(said), table.untraced
+
+
+REPEATED = """
+import torch
+import torch.nn as nn
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x, kept):
+        inner = self.fc(x)
+        kept.append(inner)
+        return inner
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.ModuleList([Inner() for _ in range(2)])
+
+    def forward(self, x):
+        for each in self.inner:
+            kept = []
+            x = each(x, kept)
+            outer = kept[0]
+        return x
+
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        other = self.inner(x, [])
+        return other
+
+class Net(nn.Module):
+    # tensorpoint: x: f32[B, 8]
+    def __init__(self):
+        super().__init__()
+        self.outer = nn.ModuleList([Outer() for _ in range(3)])
+        self.other = nn.ModuleList([Other() for _ in range(2)])
+
+    def forward(self, x):
+        for each in self.outer:
+            x = each(x)
+        for each in self.other:
+            x = each(x)
+            last = x.squeeze(0)
+            x.unsqueeze_(0).squeeze_(0)
+        first = self.other[0](x)
+        first.unsqueeze_(1)
+        second = self.other[1](x)
+        return second
+"""
+
+
+def test_equal_layers_count_as_often_as_they_are_called(write: Write) -> None:
+    table = trace(write(REPEATED))
+    counts = {hint.name: hint.count for hint in table.hints if hint.kind == "target"}
+    assert (counts["outer"], counts["other"], counts["inner"]) == (6, 4, 10), counts
+
+
+def test_a_result_that_was_changed_in_place_is_not_that_of_the_next_equal_layer(
+    write: Write,
+) -> None:
+    table = trace(write(REPEATED))
+    shown = {hint.name: hint.text for hint in table.hints if hint.kind == "target"}
+    assert shown["second"] == "f32[B, 8]", shown
+
+
+@pytest.mark.parametrize("asked", ["", "not "])
+def test_a_size_without_a_rule_in_one_branch_is_not_shown(write: Write, asked: str) -> None:
+    path = write(
+        f"""
+        import torch
+
+        class Net(torch.nn.Module):
+            # tensorpoint: x: f32[B, T]
+            def forward(self, x):
+                n = x.shape[1]
+                if {asked}(x > 0).all():
+                    n = n**3 % 97 + n % 11
+                y = torch.zeros(n)
+                z = x + 1
+                return z
+        """
+    )
+    shown = {hint.name: hint.text for hint in trace(path).hints if hint.kind == "target"}
+    assert "y" not in shown and shown["z"] == "f32[B, T]", shown
+
+
+def test_a_call_in_a_loop_over_a_size_has_its_costs(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            # tensorpoint: x: f32[B, T, 8]
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 4)
+
+            def forward(self, x):
+                for t in range(x.shape[1]):
+                    y = self.fc(x[:, t])
+                return y
+        """
+    )
+    [hint] = [hint for hint in trace(path).hints if hint.name == "self.fc(x[:, t])"]
+    assert hint.parameters == 8 * 4 + 4
