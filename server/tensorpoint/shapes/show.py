@@ -60,7 +60,11 @@ def shapes(options: Options) -> int:
             print(outcome.traceback, file=sys.stderr)
         return 2
     if options.smt2 is not None:
-        options.smt2.write_text(as_smt2(table), encoding="utf-8")
+        try:
+            options.smt2.write_text(as_smt2(table), encoding="utf-8")
+        except OSError as error:
+            print(f"tensorpoint shapes: {error}", file=sys.stderr)
+            return 2
     if options.as_json:
         print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
     else:

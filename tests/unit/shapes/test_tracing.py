@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tensorpoint.shapes.branches import with_branches
+from tensorpoint.shapes.tracing.errors import fault_of
 from tensorpoint.shapes.tracing.main import table_of
+from tensorpoint.shapes.tracing.rewriting import Source
 from tensorpoint.wire.shapes import ShapeDiagnostic, ShapeRequest, ShapeTable
 from tests.conftest import Write
 
@@ -289,3 +294,74 @@ def test_a_call_in_a_loop_over_a_size_has_its_costs(write: Write) -> None:
     )
     [hint] = [hint for hint in trace(path).hints if hint.name == "self.fc(x[:, t])"]
     assert hint.parameters == 8 * 4 + 4
+
+
+def test_annotations_are_left_for_later_where_the_file_asks_for_that(write: Write) -> None:
+    path = write(
+        """
+        from __future__ import annotations
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 4)
+
+            def copied(self, other: Net | Missing) -> Net: ...
+
+            def forward(self, x: torch.Tensor):
+                return self.fc(x)
+        """
+    )
+    assert [call.output for call in trace(path).calls] == ["f32[B, 4]"]
+
+
+def test_a_grouped_convolution_has_all_channels_of_its_input(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv3d(4, 4, 3, padding=1, groups=2)
+
+            def forward(self, x):
+                return self.conv(x)
+        """
+    )
+    assert [call.output for call in trace(path).calls] == ["f32[B, 4, D, H, W]"]
+
+
+@pytest.mark.parametrize(("folder", "blamed"), [("/nn", True), ("vision", False)])
+def test_only_what_torch_itself_raises_is_a_fault(folder: str, blamed: bool) -> None:
+    source = Source("def f(g):\n    g()\n", "/file.py")
+    names: dict[str, Any] = {}
+    exec(compile(source.text, source.path, "exec"), names)
+    raising = "def g(): raise RuntimeError('size of tensor a (3) must match')"
+    exec(compile(raising, f"{torch.__path__[0]}{folder}/x.py", "exec"), names)
+    with pytest.raises(RuntimeError) as caught:
+        names["f"](names["g"])
+    assert (fault_of(caught.value, source) is not None) is blamed
+
+
+def test_files_beside_the_traced_one_are_its_dependencies_wherever_python_is(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = write("SIZE = 8\n", "beside_the_traced.py")
+    path = write(
+        """
+        import torch
+        from beside_the_traced import SIZE
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(SIZE, 4)
+
+            def forward(self, x):
+                return self.fc(x)
+        """
+    )
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    assert trace(path, symbolic=False).dependencies == (str(helper),)

@@ -8,6 +8,7 @@ say.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ def fault_of(error: BaseException, source: Source) -> Fault | None:
     """The fault, or None if the error is of another kind."""
     if not isinstance(error, (RuntimeError, ValueError, IndexError, TypeError)):
         return None
+    # A RuntimeError too, but about a kernel that there is not for a device, whatever its sizes: its
+    # text has the operation's name, such as `reshape`.
     if isinstance(error, NotImplementedError):
         return None
     found = _frames(error, source.path)
@@ -98,9 +101,8 @@ def _frames(error: BaseException, path: str) -> tuple[Any, Span, bool] | None:
         trace = trace.tb_next
     if found is None:
         return None
-    folder = str(torch.__path__[0])
-    ours = __file__.rpartition("/")[0]
-    from_torch = all(name.startswith((folder, ours, "<")) for name in after)
+    folders = (torch.__path__[0], os.path.dirname(__file__))
+    from_torch = all(name.startswith((*(f + os.sep for f in folders), "<")) for name in after)
     span = span_of(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
     return found.tb_frame, span, from_torch
 

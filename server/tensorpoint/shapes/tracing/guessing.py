@@ -20,15 +20,14 @@ from .inputs import Input, Spec, TensorSpec, build
 from .modes import Assumptions, without_data
 from .sizes import first_sizes
 
-#: Inputs whose names are as good as a specification, in transformers and its like.
+#: Inputs whose names are as good as a specification, of models with a configuration.
 _NAMED: dict[str, TensorSpec] = {
     "input_ids": TensorSpec("i64", ("B", "T")),
     "attention_mask": TensorSpec("i64", ("B", "T")),
     "decoder_input_ids": TensorSpec("i64", ("B", "U")),
-    "token_type_ids": TensorSpec("i64", ("B", "T")),
-    "position_ids": TensorSpec("i64", ("B", "T")),
 }
 _MOST_TRIES = 24
+_CONVOLUTIONS = {"conv1d": ("T",), "conv2d": ("H", "W"), "conv3d": ("D", "H", "W")}
 #: One number for each row of the batch, and how such inputs are called.
 _ROWS = (TensorSpec("i64", ("B",)), TensorSpec("f32", ("B",)))
 _ROW_NAMES = {"t", "time", "timestep", "timesteps", "label", "labels", "y", "target", "targets"}
@@ -94,13 +93,11 @@ class _StandIn:
 
 def _by_first_use(met: _Met) -> TensorSpec | None:
     weight = met.weights[0] if met.weights else ()
-    if met.function == "conv1d" and weight:
-        return TensorSpec("f32", ("B", str(weight[1] * met.groups), "T"))
-    if met.function in ("conv2d", "conv_transpose2d") and weight:
-        channels = weight[1] * met.groups if met.function == "conv2d" else weight[0]
-        return TensorSpec("f32", ("B", str(channels), "H", "W"))
-    if met.function == "conv3d" and weight:
-        return TensorSpec("f32", ("B", str(weight[1]), "D", "H", "W"))
+    if met.function in _CONVOLUTIONS and weight:
+        channels = str(weight[1] * met.groups)
+        return TensorSpec("f32", ("B", channels, *_CONVOLUTIONS[met.function]))
+    if met.function == "conv_transpose2d" and weight:
+        return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
     if met.function == "linear" and weight:
         return TensorSpec("f32", ("B", str(weight[1])))
     if met.function == "embedding":
@@ -166,7 +163,10 @@ def _ordered(
 def _parameters(call: Any) -> dict[str, inspect.Parameter]:
     function = getattr(call, "forward", call)
     try:
-        signature = inspect.signature(function)
+        try:
+            signature = inspect.signature(function, eval_str=True)
+        except Exception:  # names that are there for type checkers only: annotations stay text
+            signature = inspect.signature(function)
     except (TypeError, ValueError):
         return {}
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -232,10 +234,15 @@ def _name_span(source: Source, node: Any) -> Span:
 
 def _dependencies(before: set[str]) -> list[str]:
     """Files of the user's that the file imports."""
+    # Not by `sys.prefix`: that may be /usr, with the user's files in /usr/src.
+    installed = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
+    others = tuple(folder + os.sep for folder in (_OURS, *installed))
     found: list[str] = []
     for name in sys.modules.keys() - before:
         path = getattr(sys.modules[name], "__file__", None)
-        if path and "site-packages" not in path and not path.startswith(_OURS):
-            if Path(path).suffix == ".py" and not path.startswith((sys.base_prefix, sys.prefix)):
+        if path and Path(path).suffix == ".py" and not path.startswith(others):
+            if not {"site-packages", "dist-packages"} & set(Path(path).parts):
                 found.append(path)
     return sorted(found)

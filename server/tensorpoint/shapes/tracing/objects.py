@@ -20,13 +20,13 @@ import torch
 from .modes import Assumptions, OnMeta, WithoutValues
 from .rewriting import Source
 from .source import FileModule
-from .targets import CannotMake, Made
+from .targets import CannotMake, Made, definitions
 
 
 def load_object(name: str) -> tuple[FileModule, str]:
     """The rewritten module of `package.module:Class`, and the name there. Raises `CannotMake`."""
     module_name, colon, attribute = name.partition(":")
-    if not colon or not attribute.isidentifier():
+    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise CannotMake(f"{name!r} is not MODULE:CLASS, as transformers:LlamaForCausalLM is")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
@@ -38,6 +38,8 @@ def load_object(name: str) -> tuple[FileModule, str]:
     if path is None:
         raise CannotMake(f"{name} has no source")
     source = Source(Path(path).read_text(encoding="utf-8"), path)
+    if found.__name__ not in definitions(source):
+        raise CannotMake(f"{name} is not defined at the top level of {path}")
     original = sys.modules[found.__module__]
     file = FileModule(source, found.__module__, original.__package__ or "")
     file.namespace["__builtins__"] = vars(builtins)

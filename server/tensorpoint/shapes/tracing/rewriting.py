@@ -8,6 +8,7 @@ f-strings, decorators, defaults, annotations, and calls that look at their calle
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 from dataclasses import dataclass
@@ -59,6 +60,17 @@ class Source:
         return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
 
 
+def _future_flags(tree: ast.Module) -> int:
+    """What `from __future__` asks for, which each statement has to be compiled with."""
+    names = [
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        for alias in node.names
+    ]
+    return sum(getattr(__future__, name).compiler_flag for name in names)
+
+
 class Rewriter(ast.NodeTransformer):
     """Fills `sites`; a site's number is its index there."""
 
@@ -66,14 +78,14 @@ class Rewriter(ast.NodeTransformer):
         self._source = source
         self._owners: list[str] = []
         self._inside = False
+        self._flags = _future_flags(source.tree)
         self.sites: list[Site] = []
 
     def rewrite(self, statement: ast.stmt) -> CodeType:
         """The code of one top-level statement."""
         tree = ast.Module([self.visit(statement)], [])
-        return compile(
-            ast.fix_missing_locations(tree), self._source.path, "exec", dont_inherit=True
-        )
+        ast.fix_missing_locations(tree)
+        return compile(tree, self._source.path, "exec", self._flags, dont_inherit=True)
 
     # -- places
 
