@@ -365,3 +365,18 @@ def test_files_beside_the_traced_one_are_its_dependencies_wherever_python_is(
     )
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     assert trace(path, symbolic=False).dependencies == (str(helper),)
+
+
+def test_a_class_that_can_not_be_defined_says_why(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            size = missing
+            def forward(self, x):
+                return x
+        """
+    )
+    [said] = trace(path).untraced
+    assert said.startswith("Net: line 4 failed: NameError") and "missing" in said

@@ -133,7 +133,10 @@ class Limit:
 
 
 def limits_of(probed: Probed, declared: Sequence[str]) -> list[Limit]:
-    """Tries each symbol at 1, at odd and at large sizes; what fails is narrowed down."""
+    """Tries each symbol at large sizes, and between its multiples if it has to be one of some.
+
+    What fails is narrowed down to the largest size, or the least divisor, that runs.
+    """
     found: list[Limit] = []
     base = probed.runs[0].sizes
     end = time.monotonic() + _SECONDS
@@ -176,8 +179,7 @@ def _limits_of_symbol(
                 if result is None:
                     return
                 high, witness = middle, result
-        if step == 1 or low % step == 0:
-            yield Limit(f"{name} <= {low}", witness)
+        yield Limit(f"{name} <= {low}", witness)
         return
 
 

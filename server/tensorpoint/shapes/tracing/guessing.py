@@ -8,7 +8,6 @@ weights.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 from collections.abc import Iterator
@@ -111,9 +110,9 @@ def _by_first_use(met: _Met) -> TensorSpec | None:
     return None
 
 
-def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
+def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
     """Inputs to try, the likeliest first. Those in `spec` and in annotations stand."""
-    parameters = _parameters(call)
+    parameters = _parameters(module)
     fixed: dict[str, Input] = {}
     for name, parameter in parameters.items():
         if name in spec.inputs:
@@ -129,7 +128,7 @@ def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tup
             return
     wanted = [name for name in parameters if name in required or name in fixed]
     unknown = [name for name in wanted if name not in fixed]
-    met = _meet(call, wanted, unknown, fixed, file)
+    met = _meet(module, wanted, unknown, fixed, file)
     choices: list[list[Input]] = []
     for name in wanted:
         if name in fixed:
@@ -160,8 +159,8 @@ def _ordered(
     return tuple(result)
 
 
-def _parameters(call: Any) -> dict[str, inspect.Parameter]:
-    function = getattr(call, "forward", call)
+def _parameters(module: Any) -> dict[str, inspect.Parameter]:
+    function = module.forward
     try:
         try:
             signature = inspect.signature(function, eval_str=True)
@@ -174,7 +173,7 @@ def _parameters(call: Any) -> dict[str, inspect.Parameter]:
 
 
 def _meet(
-    call: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
+    module: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
 ) -> dict[str, TensorSpec]:
     """What stand-ins met, one after the other."""
     found: dict[str, TensorSpec] = {}
@@ -188,9 +187,8 @@ def _meet(
                 else _StandIn(name)
                 for name in wanted
             }
-            with contextlib.ExitStack() as stack:
-                without_data(stack, Assumptions(file))
-                call(**values)
+            with without_data(Assumptions(file)):
+                module(**values)
             break
         except _Met as met:
             spec = _by_first_use(met)
@@ -214,15 +212,13 @@ def _variants(spec: TensorSpec, module: Any) -> Iterator[TensorSpec]:
 
 
 def _batch_first(module: Any) -> bool:
-    return (
-        any(getattr(each, "batch_first", False) for each in module.modules()) if module else False
-    )
+    return any(getattr(each, "batch_first", False) for each in module.modules())
 
 
 def _from_weights(module: Any) -> list[TensorSpec]:
     """Likely inputs of a module that looks at its input before a weight does."""
     likely: dict[TensorSpec, None] = {}
-    for layer in module.modules() if module is not None else ():
+    for layer in module.modules():
         name = type(layer).__name__
         if name == "Conv2d":
             likely[TensorSpec("f32", ("B", str(layer.in_channels), "H", "W"))] = None

@@ -70,8 +70,9 @@ class Spec:
 
 
 def evaluate(size: str, sizes: Sizes) -> int:
-    """The value of one size."""
-    return int(size) if size.isdecimal() else int(eval(size, {"__builtins__": {}}, dict(sizes)))
+    """The value of one size. What stands for the symbols may be symbols again, of FX."""
+    value: Any = int(size) if size.isdecimal() else eval(size, {"__builtins__": {}}, dict(sizes))
+    return int(value) if isinstance(value, float) else value
 
 
 def tensors(value: Any) -> list[TensorSpec]:

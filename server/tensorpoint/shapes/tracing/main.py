@@ -73,6 +73,7 @@ def table_of(request: ShapeRequest) -> ShapeTable:
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
     table = _Table(file, request.symbolic)
+    table.untraced += file.problems
     for name in names:
         try:
             made = (
@@ -113,7 +114,7 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = try_inputs(self._file, name, node.lineno, made, spec)
+        found = try_inputs(self._file, name, made, spec)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
@@ -151,15 +152,11 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def try_inputs(
-    file: FileModule, name: str, line: int, made: Made, spec: Spec
-) -> Probed | Failed | None:
+def try_inputs(file: FileModule, name: str, made: Made, spec: Spec) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
     first: Failed | None = None
-    for inputs in likely_inputs(made.module, made.module, spec, file.source.path):
-        target = Target(
-            name, line, made.constructor, made.module, made.module, inputs, file.recorder
-        )
+    for inputs in likely_inputs(made.module, spec, file.source.path):
+        target = Target(name, made.constructor, made.module, inputs, file.recorder)
         found = probe(target, spec.limits)
         if isinstance(found, Probed):
             return found
@@ -189,7 +186,7 @@ def _why_not(name: str, failed: Failed | None) -> str:
 
 
 def _call(probed: Probed, source: Source, node: Any, limits: list[str]) -> TracedCall:
-    target, module = probed.target, probed.target.module
+    target = probed.target
     forward = next(
         (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
     )
@@ -209,7 +206,7 @@ def _call(probed: Probed, source: Source, node: Any, limits: list[str]) -> Trace
             for each in target.inputs
         ),
         text_of([probed.output]) if probed.output else "",
-        sum(each.numel() for each in module.parameters()) if module is not None else None,
+        sum(each.numel() for each in target.module.parameters()),
         probed.flops,
         (*target.assumptions, *assumptions),
         probed.runs[0].sizes,

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .modes import Assumptions, OnMeta, WithoutValues
+from .modes import Assumptions, without_data
 from .rewriting import Source
 from .source import FileModule
 from .targets import CannotMake, Made, definitions
@@ -53,8 +53,7 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
     kind = file.namespace[name]
     try:
         fields: dict[str, Any] = json.loads(Path(config).read_text("utf-8")) if config else {}
-        assumptions = Assumptions(file.source.path)
-        with torch.device("meta"), OnMeta(assumptions), WithoutValues(assumptions):
+        with without_data(Assumptions(file.source.path)):
             configuration = getattr(kind, "config_class", None)
             if configuration is None:
                 module = kind(**fields)
@@ -63,6 +62,6 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
                 module = kind(configuration(**fields))
                 inside = "**config" if config else ""
                 made = f"{name}({configuration.__name__}({inside}))"
-        return Made(module.to("meta").eval(), made, False)
-    except Exception as error:
+        return Made(module.to("meta").eval(), made)
+    except Exception as error:  # the user's file, the library's code
         raise CannotMake(f"{name} can't be made: {type(error).__name__}: {error}") from None

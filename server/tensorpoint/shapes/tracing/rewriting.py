@@ -104,6 +104,12 @@ class Rewriter(ast.NodeTransformer):
         """`original`, which has been visited, with its value told."""
         return self._note(self._site(original, name, kind), original, original)
 
+    def _bound(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """`value` with what it binds told, where that is one name or attribute."""
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return value
+        return self._note(self._site(target, ast.unparse(target), "target"), value, value)
+
     def _say(self, node: ast.expr | ast.arg, name: str, kind: str) -> list[ast.stmt]:
         """A statement that tells the value of the name at `node`."""
         load = ast.copy_location(ast.Name(name, ast.Load()), node)
@@ -161,9 +167,7 @@ class Rewriter(ast.NodeTransformer):
             return node
         node.value = self.visit(node.value)
         for target in node.targets:
-            if isinstance(target, (ast.Name, ast.Attribute)):
-                number = self._site(target, ast.unparse(target), "target")
-                node.value = self._note(number, node.value, node.value)
+            node.value = self._bound(target, node.value)
         said = [
             item
             for target in node.targets
@@ -174,11 +178,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if self._inside and node.value is not None:
-            value: ast.expr = self.visit(node.value)
-            if isinstance(node.target, (ast.Name, ast.Attribute)):
-                number = self._site(node.target, ast.unparse(node.target), "target")
-                value = self._note(number, value, value)
-            node.value = value
+            node.value = self._bound(node.target, self.visit(node.value))
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
@@ -189,10 +189,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         if self._inside:
-            node.value = self.visit(node.value)
-            node.value = self._note(
-                self._site(node.target, node.target.id, "target"), node.value, node.value
-            )
+            node.value = self._bound(node.target, self.visit(node.value))
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
