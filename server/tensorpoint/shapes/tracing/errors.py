@@ -1,6 +1,6 @@
 """Where in the file an error arose, and what it is about.
 
-An error is a fault of shapes, dtypes or devices only if torch itself raised it: an AttributeError,
+An error is a fault of shapes or dtypes only if torch itself raised it: an AttributeError,
 an assertion, a missing package are the file's own, or come of how we run it, and are not for us to
 say.
 """
@@ -20,8 +20,8 @@ from .positions import span_of
 from .rewriting import Source
 from .snapshots import render, sizes_of, snap
 
-#: What torch says, and what it is about. The groups are what clashes: they may not depend on the
-#: sizes of a guessed input.
+#: What torch says, and what it is about; "": not a fault of the file. The groups are what clashes:
+#: they may not depend on the sizes of a guessed input.
 _MESSAGES: tuple[tuple[str, str], ...] = (
     (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", "shape-mismatch"),
     (r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", "shape-mismatch"),
@@ -36,7 +36,7 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
     (r"[Ee]xpected .*dtype|the same dtype|dtypes? .* (not equal|mismatch)", "dtype-mismatch"),
     (r"expected scalar type|[Ff]ound dtype|result type .* can't be cast", "dtype-mismatch"),
     (r"Input type \(.*\) and (weight|bias) type", "dtype-mismatch"),
-    (r"two devices|same device", "device-mismatch"),
+    (r"two devices|same device", ""),  # of how we run it: the file's devices are not there
     (r"size|shape|dimension|stride|channel|numel|broadcast", "shape-mismatch"),
 )  # fmt: skip
 
