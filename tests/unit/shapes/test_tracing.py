@@ -299,7 +299,8 @@ def test_a_call_in_a_loop_over_a_size_has_its_costs(write: Write) -> None:
 def test_annotations_are_left_for_later_where_the_file_asks_for_that(write: Write) -> None:
     path = write(
         """
-        from __future__ import annotations
+        from __future__ import annotations, division
+        from __future__ import annotations, unknown
         import torch
 
         class Net(torch.nn.Module):

@@ -62,13 +62,13 @@ class Source:
 
 def _future_flags(tree: ast.Module) -> int:
     """What `from __future__` asks for, which each statement has to be compiled with."""
-    names = [
-        alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-        for alias in node.names
-    ]
-    return sum(getattr(__future__, name).compiler_flag for name in names)
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                feature = getattr(__future__, alias.name, None)
+                flags |= getattr(feature, "compiler_flag", 0)
+    return flags
 
 
 class Rewriter(ast.NodeTransformer):
