@@ -139,8 +139,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print a file with the shapes that its tensors will have. Nothing is run but "
+        "the forward of its modules, without data, and what that needs."
     )
-    parser.description += "the forward of its modules, without data, and what that needs."
     parser.epilog = "Exit status: 1 if there are errors in the shapes, 2 if nothing can be traced."
     parser.add_argument("file", metavar="FILE", nargs="?", help="a Python file")
     parser.add_argument("--class", metavar="C", dest="class_name", help="trace only this class")
@@ -471,6 +471,9 @@ def _shapes(options: argparse.Namespace) -> int:
 
     if bool(options.file) == bool(options.object):
         print("tensorpoint shapes: name a FILE or --object MODULE:CLASS", file=sys.stderr)
+        return 2
+    if options.config and not options.object:
+        print("tensorpoint shapes: --config goes with --object", file=sys.stderr)
         return 2
     return shapes(
         Options(

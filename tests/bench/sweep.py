@@ -94,7 +94,6 @@ def score(kind: str, name: str) -> Score:
     from tensorpoint.shapes.tracing.objects import load_object, make_object
     from tensorpoint.shapes.tracing.probing import Probed
     from tensorpoint.shapes.tracing.symbolic import agreeing, trace_symbolic
-    from tensorpoint.shapes.tracing.targets import CannotMake
 
     result = Score(kind)
     with tempfile.TemporaryDirectory() as folder:
@@ -103,16 +102,16 @@ def score(kind: str, name: str) -> Score:
             config.write_text(json.dumps(tiny(kind)))
             file, found = load_object(f"transformers:{name}")
             made = make_object(file, found, str(config))
-        except (CannotMake, Exception) as error:
+        except Exception as error:
             return Score(kind, skipped=f"{type(error).__name__}: {error}"[:120])
     if sum(each.numel() for each in made.module.parameters()) > _LARGEST:
         return Score(kind, skipped="too large")
-    inputs = next(likely_inputs(made.module, made.module, Spec(), file.source.path), ())
+    inputs = next(likely_inputs(made.module, Spec(), file.source.path), ())
     runs = list(_real_runs(file, made.module, inputs))
     if not inputs or any(isinstance(each, str) for each in runs):
         return Score(kind, skipped=str(next((r for r in runs if isinstance(r, str)), "no inputs")))
     began = time.process_time()
-    probed = main.try_inputs(file, found, 1, made, Spec())
+    probed = main.try_inputs(file, found, made, Spec())
     result.seconds = time.process_time() - began
     if not isinstance(probed, Probed):
         crashed = probed.crashed[0].error if probed else None

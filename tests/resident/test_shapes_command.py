@@ -70,6 +70,16 @@ def test_an_error_is_status_one_and_nothing_to_trace_is_two(write: Write) -> Non
     assert "3x20 and 30x5" in failed.stdout
     assert shapes(str(write("x = 1\n"))).returncode == 2
     assert "name a FILE or --object" in shapes().stderr
+    assert "--config goes with --object" in shapes("x.py", "--config", "x.json").stderr
+
+
+def test_what_can_not_be_written_or_named_is_said_in_a_line(tmp_path: Path) -> None:
+    path = PROGRAMS / "branching.py"
+    done = shapes(str(path), "--smt2", str(tmp_path / "none" / "x.smt2"))
+    assert done.returncode == 2 and "No such file" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = shapes("--object", ":Net")
+    assert done.returncode == 2 and "':Net' is not MODULE:CLASS" in done.stdout
 
 
 @pytest.mark.parametrize(

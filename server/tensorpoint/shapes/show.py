@@ -6,18 +6,21 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, Span, TracedCall
+from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, TracedCall
 from .branches import PRELUDE
 from .calling import environment_of, trace
 
+#: What JSON has beside the place.
+_HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count")
+_DIAGNOSTIC = ("severity", "code", "message", "witness")
 _COLORS = {"error": "red", "warning": "yellow", "information": "blue", "hint": "dim"}
 
 
@@ -60,15 +63,17 @@ def shapes(options: Options) -> int:
             print(outcome.traceback, file=sys.stderr)
         return 2
     if options.smt2 is not None:
-        options.smt2.write_text(as_smt2(table), encoding="utf-8")
+        try:
+            options.smt2.write_text(as_smt2(table), encoding="utf-8")
+        except OSError as error:
+            print(f"tensorpoint shapes: {error}", file=sys.stderr)
+            return 2
     if options.as_json:
         print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
     else:
-        _print(
-            Console(highlight=False, soft_wrap=True),
-            table,
-            text or Path(table.path).read_text("utf-8"),
-        )
+        if not options.file and table.path:  # where the installed class is
+            text = Path(table.path).read_text("utf-8")
+        _print(Console(highlight=False, soft_wrap=True), table, text)
     if any(each.severity == "error" for each in table.diagnostics):
         return 1
     return 0 if table.calls else 2
@@ -81,8 +86,8 @@ def as_json(table: ShapeTable) -> dict[str, Any]:
         first = _call(table.calls[0])
     return {
         **first,
-        "hints": [_hint(each) for each in table.hints],
-        "diagnostics": [_diagnostic(each) for each in table.diagnostics],
+        "hints": [_fields(each, _HINT) for each in table.hints],
+        "diagnostics": [_fields(each, _DIAGNOSTIC) for each in table.diagnostics],
         "others": [_call(each) for each in table.calls[1:]],
         "untraced": list(table.untraced),
     }
@@ -113,36 +118,8 @@ def _call(call: TracedCall) -> dict[str, Any]:
     }
 
 
-def _place(span: Span) -> dict[str, int]:
-    return {
-        "line": span.line,
-        "col": span.col,
-        "end_line": span.end_line,
-        "end_col": span.end_col,
-    }
-
-
-def _hint(hint: ShapeHint) -> dict[str, Any]:
-    return {
-        **_place(hint.span),
-        "name": hint.name,
-        "kind": hint.kind,
-        "text": hint.text,
-        "dtype": hint.dtype,
-        "shape": list(hint.shape),
-        "origin": hint.origin,
-        "count": hint.count,
-    }
-
-
-def _diagnostic(found: ShapeDiagnostic) -> dict[str, Any]:
-    return {
-        **_place(found.span),
-        "severity": found.severity,
-        "code": found.code,
-        "message": found.message,
-        "witness": found.witness,
-    }
+def _fields(found: ShapeHint | ShapeDiagnostic, names: tuple[str, ...]) -> dict[str, Any]:
+    return {**asdict(found.span), **{name: getattr(found, name) for name in names}}
 
 
 # -- text
@@ -172,7 +149,7 @@ def _print(console: Console, table: ShapeTable, text: str) -> None:
         console.print(f"[yellow]not traced:[/] {escape(reason)}")
 
 
-def _shown(lines: Sequence[int] | set[int], last: int) -> set[int]:
+def _shown(lines: AbstractSet[int], last: int) -> set[int]:
     """Lines with something to say, and those between them unless there are many."""
     wanted = sorted(lines)
     shown = set(wanted)

@@ -116,10 +116,10 @@ class ShapeDiagnostic:
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A traced class or function as a whole, for code lenses: what goes in and what comes out.
+    """A traced class as a whole, for code lenses: what goes in and what comes out.
 
     `constructor` is the expression that builds the module in that file; `span` is the name in the
-    `class` or `def` line, `forward` that of the called function.
+    `class` line, `forward` that of its `forward`.
     """
 
     qualname: str

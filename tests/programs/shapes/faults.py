@@ -29,6 +29,18 @@ class Squeezed(nn.Module):
         return torch.cat([self.fc(x), self.fc(x)], dim=1)
 
 
+class Asserted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x):
+        # fault k warning squeezed-batch B=1
+        x = self.fc(x).squeeze()
+        assert x.dim() == 2
+        return x
+
+
 class Positions(nn.Module):
     # tensorpoint: x: i64[B, T]
     def __init__(self):

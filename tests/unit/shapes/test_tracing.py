@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from tensorpoint.shapes.branches import with_branches
+from tensorpoint.shapes.tracing.errors import fault_of
 from tensorpoint.shapes.tracing.main import table_of
+from tensorpoint.shapes.tracing.rewriting import Source
 from tensorpoint.wire.shapes import ShapeDiagnostic, ShapeRequest, ShapeTable
 from tests.conftest import Write
 
@@ -116,7 +122,7 @@ def test_what_can_not_be_traced_says_why(write: Write) -> None:
     path = write(
         "import torch\nclass N(torch.nn.Module):\n    # tensorpoint: x: f31[B]\n    pass\n"
     )
-    assert "'f31' is no dtype" in trace(path).untraced[0]
+    assert "line 3: 'f31' is no dtype" in trace(path).untraced[0]
     path = write("import torch\n", "empty.py")
     assert "no module 'N'" in trace(path, class_name="N").untraced[0]
 
@@ -132,3 +138,255 @@ def test_symbols_and_probes_agree_on_most_shapes() -> None:
     hints = [h for n in ("convolutions", "sequences") for h in trace(PROGRAMS / f"{n}.py").hints]
     symbolic = [hint for hint in hints if hint.origin == "symbolic"]
     assert len(symbolic) > 0.7 * len(hints), [h for h in hints if h.origin == "probed"]
+
+
+NET = """
+import torch
+import torch.nn as nn
+
+class Net(nn.Module):
+    # tensorpoint: {spec}
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x{more}):
+        y = self.fc(x)
+        return y if x.shape[1] > 100 else -y
+"""
+
+
+def test_a_limit_is_read_without_spaces_too(write: Write) -> None:
+    table = trace(write(NET.format(spec="x: f32[B,T,8],T%04<=2;T<512", more="")))
+    assert table.calls[0].limits == ("T % 4 <= 2", "T < 512")
+    assert table.calls[0].limits_smt == ("(<= (mod T 4) 2)", "(< T 512)")
+
+
+def test_a_limit_of_a_size_that_a_call_does_not_have_is_not_its(write: Write) -> None:
+    table = trace(write(NET.format(spec="x: f32[B, T, 8]", more="")), specs=("U <= 5, T <= 90",))
+    assert table.calls[0].limits == ("T <= 90",)
+    [dead] = with_branches(table).diagnostics
+    assert "for T <= 90" in dead.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "said"),
+    [
+        ("x: f32[B, T, 8], T % 0 == 0", "", "line 6: 'T % 0 == 0' divides by 0"),
+        ("x: {f(): f32[B, 8]}", "", "line 6: a key of a dict"),
+        ("x: f32[B, T - 9999, 8]", ", z", "Net does not run with"),
+    ],
+)
+def test_a_specification_that_can_not_be_is_refused(
+    write: Write, spec: str, more: str, said: str
+) -> None:
+    table = trace(write(NET.format(spec=spec, more=more)))
+    assert not table.calls and table.untraced[0].startswith(said), table.untraced
+
+
+REPEATED = """
+import torch
+import torch.nn as nn
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x, kept):
+        inner = self.fc(x)
+        kept.append(inner)
+        return inner
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.ModuleList([Inner() for _ in range(2)])
+
+    def forward(self, x):
+        for each in self.inner:
+            kept = []
+            x = each(x, kept)
+            outer = kept[0]
+        return x
+
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        other = self.inner(x, [])
+        return other
+
+class Net(nn.Module):
+    # tensorpoint: x: f32[B, 8]
+    def __init__(self):
+        super().__init__()
+        self.outer = nn.ModuleList([Outer() for _ in range(3)])
+        self.other = nn.ModuleList([Other() for _ in range(2)])
+
+    def forward(self, x):
+        for each in self.outer:
+            x = each(x)
+        for each in self.other:
+            x = each(x)
+            last = x.squeeze(0)
+            x.unsqueeze_(0).squeeze_(0)
+        first = self.other[0](x)
+        first.unsqueeze_(1)
+        second = self.other[1](x)
+        return second
+"""
+
+
+def test_equal_layers_count_as_often_as_they_are_called(write: Write) -> None:
+    table = trace(write(REPEATED))
+    counts = {hint.name: hint.count for hint in table.hints if hint.kind == "target"}
+    assert (counts["outer"], counts["other"], counts["inner"]) == (6, 4, 10), counts
+
+
+def test_a_result_that_was_changed_in_place_is_not_that_of_the_next_equal_layer(
+    write: Write,
+) -> None:
+    table = trace(write(REPEATED))
+    shown = {hint.name: hint.text for hint in table.hints if hint.kind == "target"}
+    assert shown["second"] == "f32[B, 8]", shown
+
+
+@pytest.mark.parametrize("asked", ["", "not "])
+def test_a_size_without_a_rule_in_one_branch_is_not_shown(write: Write, asked: str) -> None:
+    path = write(
+        f"""
+        import torch
+
+        class Net(torch.nn.Module):
+            # tensorpoint: x: f32[B, T]
+            def forward(self, x):
+                n = x.shape[1]
+                if {asked}(x > 0).all():
+                    n = n**3 % 97 + n % 11
+                y = torch.zeros(n)
+                z = x + 1
+                return z
+        """
+    )
+    shown = {hint.name: hint.text for hint in trace(path).hints if hint.kind == "target"}
+    assert "y" not in shown and shown["z"] == "f32[B, T]", shown
+
+
+def test_a_call_in_a_loop_over_a_size_has_its_costs(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            # tensorpoint: x: f32[B, T, 8]
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 4)
+
+            def forward(self, x):
+                for t in range(x.shape[1]):
+                    y = self.fc(x[:, t])
+                return y
+        """
+    )
+    [hint] = [hint for hint in trace(path).hints if hint.name == "self.fc(x[:, t])"]
+    assert hint.parameters == 8 * 4 + 4
+
+
+def test_annotations_are_left_for_later_where_the_file_asks_for_that(write: Write) -> None:
+    path = write(
+        """
+        from __future__ import annotations, division
+        from __future__ import annotations, unknown
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 4)
+
+            def copied(self, other: Net | Missing) -> Net: ...
+
+            def forward(self, x: torch.Tensor):
+                return self.fc(x)
+        """
+    )
+    assert [call.output for call in trace(path).calls] == ["f32[B, 4]"]
+
+
+def test_a_grouped_convolution_has_all_channels_of_its_input(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv3d(4, 4, 3, padding=1, groups=2)
+
+            def forward(self, x):
+                return self.conv(x)
+        """
+    )
+    assert [call.output for call in trace(path).calls] == ["f32[B, 4, D, H, W]"]
+
+
+SIZES = "The size of tensor a (3) must match the size of tensor b (4) at dimension 1"
+DEVICES = "Expected all tensors to be on the same device (the size is 3), cpu and meta"
+
+
+@pytest.mark.parametrize(
+    ("folder", "said", "blamed"),
+    [("/nn", SIZES, True), ("vision", SIZES, False), ("/nn", DEVICES, False)],
+)
+def test_only_what_torch_itself_says_of_sizes_is_a_fault(
+    folder: str, said: str, blamed: bool
+) -> None:
+    source = Source("def f(g):\n    g()\n", "/file.py")
+    names: dict[str, Any] = {}
+    exec(compile(source.text, source.path, "exec"), names)
+    raising = f"def g(): raise RuntimeError({said!r})"
+    exec(compile(raising, f"{torch.__path__[0]}{folder}/x.py", "exec"), names)
+    with pytest.raises(RuntimeError) as caught:
+        names["f"](names["g"])
+    assert (fault_of(caught.value, source) is not None) is blamed
+
+
+def test_files_beside_the_traced_one_are_its_dependencies_wherever_python_is(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = write("SIZE = 8\n", "beside_the_traced.py")
+    path = write(
+        """
+        import torch
+        from beside_the_traced import SIZE
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(SIZE, 4)
+
+            def forward(self, x):
+                return self.fc(x)
+        """
+    )
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    assert trace(path, symbolic=False).dependencies == (str(helper),)
+
+
+def test_a_class_that_can_not_be_defined_says_why(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            size = missing
+            def forward(self, x):
+                return x
+        """
+    )
+    [said] = trace(path).untraced
+    assert said.startswith("Net: line 4 failed: NameError") and "missing" in said

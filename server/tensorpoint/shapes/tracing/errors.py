@@ -1,6 +1,6 @@
 """Where in the file an error arose, and what it is about.
 
-An error is a fault of shapes, dtypes or devices only if torch itself raised it: an AttributeError,
+An error is a fault of shapes or dtypes only if torch itself raised it: an AttributeError,
 an assertion, a missing package are the file's own, or come of how we run it, and are not for us to
 say.
 """
@@ -8,6 +8,7 @@ say.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,8 @@ from .positions import span_of
 from .rewriting import Source
 from .snapshots import render, sizes_of, snap
 
-#: What torch says, and what it is about. The groups are what clashes: they may not depend on the
-#: sizes of a guessed input.
+#: What torch says, and what it is about; "": not a fault of the file. The groups are what clashes:
+#: they may not depend on the sizes of a guessed input.
 _MESSAGES: tuple[tuple[str, str], ...] = (
     (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", "shape-mismatch"),
     (r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", "shape-mismatch"),
@@ -35,7 +36,7 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
     (r"[Ee]xpected .*dtype|the same dtype|dtypes? .* (not equal|mismatch)", "dtype-mismatch"),
     (r"expected scalar type|[Ff]ound dtype|result type .* can't be cast", "dtype-mismatch"),
     (r"Input type \(.*\) and (weight|bias) type", "dtype-mismatch"),
-    (r"two devices|same device", "device-mismatch"),
+    (r"two devices|same device", ""),  # of how we run it: the file's devices are not there
     (r"size|shape|dimension|stride|channel|numel|broadcast", "shape-mismatch"),
 )  # fmt: skip
 
@@ -58,13 +59,15 @@ def fault_of(error: BaseException, source: Source) -> Fault | None:
     """The fault, or None if the error is of another kind."""
     if not isinstance(error, (RuntimeError, ValueError, IndexError, TypeError)):
         return None
+    # A RuntimeError too, but about a kernel that there is not for a device, whatever its sizes: its
+    # text has the operation's name, such as `reshape`.
     if isinstance(error, NotImplementedError):
         return None
     found = _frames(error, source.path)
     if found is None:
         return None
     frame, span, from_torch = found
-    message = _first_line(error)
+    message = first_line(error)
     code, clash = _about(message)
     if not code or not from_torch or _raised_there(source, span):
         return None
@@ -98,9 +101,8 @@ def _frames(error: BaseException, path: str) -> tuple[Any, Span, bool] | None:
         trace = trace.tb_next
     if found is None:
         return None
-    folder = str(torch.__path__[0])
-    ours = __file__.rpartition("/")[0]
-    from_torch = all(name.startswith((folder, ours, "<")) for name in after)
+    folders = (torch.__path__[0], os.path.dirname(__file__))
+    from_torch = all(name.startswith((*(f + os.sep for f in folders), "<")) for name in after)
     span = span_of(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
     return found.tb_frame, span, from_torch
 
@@ -113,7 +115,8 @@ def _about(message: str) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, without its further lines; "" if it says nothing."""
     return (str(error).strip().split("\n") or [""])[0][:300]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...wire.shapes import ShapeDiagnostic, Span
-from .errors import Fault, fault_of, place_of
+from .errors import Fault, fault_of, first_line, place_of
 from .inputs import Sizes, tensors
 from .modes import TooLong
 from .probing import Failed, Probed
@@ -133,7 +133,10 @@ class Limit:
 
 
 def limits_of(probed: Probed, declared: Sequence[str]) -> list[Limit]:
-    """Tries each symbol at 1, at odd and at large sizes; what fails is narrowed down."""
+    """Tries each symbol at large sizes, and between its multiples if it has to be one of some.
+
+    What fails is narrowed down to the largest size, or the least divisor, that runs.
+    """
     found: list[Limit] = []
     base = probed.runs[0].sizes
     end = time.monotonic() + _SECONDS
@@ -176,8 +179,7 @@ def _limits_of_symbol(
                 if result is None:
                     return
                 high, witness = middle, result
-        if step == 1 or low % step == 0:
-            yield Limit(f"{name} <= {low}", witness)
+        yield Limit(f"{name} <= {low}", witness)
         return
 
 
@@ -266,7 +268,9 @@ def squeezed_batch(
         lost = len(other.snapshot[1]) - len(one.snapshot[1])
         if lost < 1 or "squeeze" not in site.name or other.snapshot[1][:1] != (usual.sizes["B"],):
             return
-        fails = f", and the call fails: {str(alone.error).splitlines()[0]}" if alone.error else ""
+        fails = ""
+        if alone.error:
+            fails = f", and the call fails: {first_line(alone.error) or type(alone.error).__name__}"
         message = (
             f"a batch of one is squeezed away: with B = 1 this is {_shape(one.snapshot)}, "
             f"with B = {usual.sizes['B']} it is {_shape(other.snapshot)}{fails}. "

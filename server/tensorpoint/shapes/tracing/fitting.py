@@ -1,8 +1,9 @@
 """From the sizes that runs have shown to an expression over the symbols of the inputs.
 
 A run at given sizes shows the true value of each dim, never its rule. So the same call runs at
-several sizes, *all* rules of the forms below that agree with every run are listed, and where two of
-them would differ elsewhere a run is added there (`Fit.apart`). What no rule fits is not shown.
+several sizes, *all* rules of the simplest fitting form below that agree with every run are listed,
+and where two of them would differ elsewhere a run is added there (`Fit.apart`). What no rule fits
+is not shown; nor is one with an odd shift, `(H + 3)//7`, that another rivals after these runs.
 
 Forms, over m, a symbol or a product of two or three:
     q*m + c                       and H/32, where H is known to be a multiple of 32
@@ -82,7 +83,7 @@ class Fit:
         return known
 
     def best(self, values: tuple[int, ...]) -> str | None:
-        """The rule, or None if none fits, or several do and none is a plain floor or ceil."""
+        """The simplest rule; None if none fits, or it has an odd shift and is not the only one."""
         found = self.candidates(values)
         if not found or (len(found) > 1 and _SHIFTED.search(found[0])):
             return None
@@ -302,8 +303,8 @@ def _plane(
 
 def _clamped(text: str, xs: Sequence[int], values: Sequence[int]) -> Iterator[str]:
     for name, bound, choose in (("min", max(values), min), ("max", min(values), max)):
-        texts: Callable[..., int] = choose
-        if all(texts(x, bound) == value for x, value in zip(xs, values)):
+        chosen: Callable[..., int] = choose
+        if all(chosen(x, bound) == value for x, value in zip(xs, values)):
             if sum(value == bound for value in values) > 1:  # else the bound is any
                 yield f"{name}({text}, {bound})"
 

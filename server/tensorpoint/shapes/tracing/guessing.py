@@ -8,7 +8,6 @@ weights.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 from collections.abc import Iterator
@@ -20,15 +19,14 @@ from .inputs import Input, Spec, TensorSpec, build
 from .modes import Assumptions, without_data
 from .sizes import first_sizes
 
-#: Inputs whose names are as good as a specification, in transformers and its like.
+#: Inputs whose names are as good as a specification, of models with a configuration.
 _NAMED: dict[str, TensorSpec] = {
     "input_ids": TensorSpec("i64", ("B", "T")),
     "attention_mask": TensorSpec("i64", ("B", "T")),
     "decoder_input_ids": TensorSpec("i64", ("B", "U")),
-    "token_type_ids": TensorSpec("i64", ("B", "T")),
-    "position_ids": TensorSpec("i64", ("B", "T")),
 }
 _MOST_TRIES = 24
+_CONVOLUTIONS = {"conv1d": ("T",), "conv2d": ("H", "W"), "conv3d": ("D", "H", "W")}
 #: One number for each row of the batch, and how such inputs are called.
 _ROWS = (TensorSpec("i64", ("B",)), TensorSpec("f32", ("B",)))
 _ROW_NAMES = {"t", "time", "timestep", "timesteps", "label", "labels", "y", "target", "targets"}
@@ -94,13 +92,11 @@ class _StandIn:
 
 def _by_first_use(met: _Met) -> TensorSpec | None:
     weight = met.weights[0] if met.weights else ()
-    if met.function == "conv1d" and weight:
-        return TensorSpec("f32", ("B", str(weight[1] * met.groups), "T"))
-    if met.function in ("conv2d", "conv_transpose2d") and weight:
-        channels = weight[1] * met.groups if met.function == "conv2d" else weight[0]
-        return TensorSpec("f32", ("B", str(channels), "H", "W"))
-    if met.function == "conv3d" and weight:
-        return TensorSpec("f32", ("B", str(weight[1]), "D", "H", "W"))
+    if met.function in _CONVOLUTIONS and weight:
+        channels = str(weight[1] * met.groups)
+        return TensorSpec("f32", ("B", channels, *_CONVOLUTIONS[met.function]))
+    if met.function == "conv_transpose2d" and weight:
+        return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
     if met.function == "linear" and weight:
         return TensorSpec("f32", ("B", str(weight[1])))
     if met.function == "embedding":
@@ -114,9 +110,9 @@ def _by_first_use(met: _Met) -> TensorSpec | None:
     return None
 
 
-def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
+def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
     """Inputs to try, the likeliest first. Those in `spec` and in annotations stand."""
-    parameters = _parameters(call)
+    parameters = _parameters(module)
     fixed: dict[str, Input] = {}
     for name, parameter in parameters.items():
         if name in spec.inputs:
@@ -132,7 +128,7 @@ def likely_inputs(call: Any, module: Any, spec: Spec, file: str) -> Iterator[tup
             return
     wanted = [name for name in parameters if name in required or name in fixed]
     unknown = [name for name in wanted if name not in fixed]
-    met = _meet(call, wanted, unknown, fixed, file)
+    met = _meet(module, wanted, unknown, fixed, file)
     choices: list[list[Input]] = []
     for name in wanted:
         if name in fixed:
@@ -163,10 +159,13 @@ def _ordered(
     return tuple(result)
 
 
-def _parameters(call: Any) -> dict[str, inspect.Parameter]:
-    function = getattr(call, "forward", call)
+def _parameters(module: Any) -> dict[str, inspect.Parameter]:
+    function = module.forward
     try:
-        signature = inspect.signature(function)
+        try:
+            signature = inspect.signature(function, eval_str=True)
+        except Exception:  # names that are there for type checkers only: annotations stay text
+            signature = inspect.signature(function)
     except (TypeError, ValueError):
         return {}
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -174,30 +173,29 @@ def _parameters(call: Any) -> dict[str, inspect.Parameter]:
 
 
 def _meet(
-    call: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
+    module: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
 ) -> dict[str, TensorSpec]:
     """What stand-ins met, one after the other."""
     found: dict[str, TensorSpec] = {}
     for _ in unknown:
-        values = {
-            name: build(fixed[name].value, first_sizes((fixed[name],)))
-            if name in fixed
-            else found[name].make(first_sizes((Input(name, found[name], ""),)))
-            if name in found
-            else _StandIn(name)
-            for name in wanted
-        }
         try:
-            with contextlib.ExitStack() as stack:
-                without_data(stack, Assumptions(file))
-                call(**values)
+            values = {
+                name: build(fixed[name].value, first_sizes((fixed[name],)))
+                if name in fixed
+                else found[name].make(first_sizes((Input(name, found[name], ""),)))
+                if name in found
+                else _StandIn(name)
+                for name in wanted
+            }
+            with without_data(Assumptions(file)):
+                module(**values)
             break
         except _Met as met:
             spec = _by_first_use(met)
             if spec is None or met.name in found:
                 break
             found[met.name] = spec
-        except BaseException:  # the user's code, with a value of a kind that it doesn't expect
+        except BaseException:  # the user's sizes, and code with a value that it doesn't expect
             break
     return found
 
@@ -214,15 +212,13 @@ def _variants(spec: TensorSpec, module: Any) -> Iterator[TensorSpec]:
 
 
 def _batch_first(module: Any) -> bool:
-    return (
-        any(getattr(each, "batch_first", False) for each in module.modules()) if module else False
-    )
+    return any(getattr(each, "batch_first", False) for each in module.modules())
 
 
 def _from_weights(module: Any) -> list[TensorSpec]:
     """Likely inputs of a module that looks at its input before a weight does."""
     likely: dict[TensorSpec, None] = {}
-    for layer in module.modules() if module is not None else ():
+    for layer in module.modules():
         name = type(layer).__name__
         if name == "Conv2d":
             likely[TensorSpec("f32", ("B", str(layer.in_channels), "H", "W"))] = None

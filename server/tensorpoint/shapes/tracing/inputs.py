@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,12 +65,14 @@ class Spec:
     """What a comment or an option says: inputs by name, limits of symbols."""
 
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    #: `T <= 512`, `H % 32 == 0`: symbol, operators and numbers, with one space between them.
     limits: list[str] = field(default_factory=list[str])
 
 
 def evaluate(size: str, sizes: Sizes) -> int:
-    """The value of one size."""
-    return int(size) if size.isdecimal() else int(eval(size, {"__builtins__": {}}, dict(sizes)))
+    """The value of one size. What stands for the symbols may be symbols again, of FX."""
+    value: Any = int(size) if size.isdecimal() else eval(size, {"__builtins__": {}}, dict(sizes))
+    return int(value) if isinstance(value, float) else value
 
 
 def tensors(value: Any) -> list[TensorSpec]:
@@ -100,15 +103,16 @@ def make(inputs: tuple[Input, ...], sizes: Sizes) -> tuple[list[Any], dict[str, 
     return positional, {each.name: build(each.value, sizes) for each in inputs if each.keyword}
 
 
-_LIMIT = re.compile(r"^\s*[A-Za-z_]\w*(\s*%\s*\d+)?\s*(<=|>=|<|>|==)\s*\d+\s*$")
+_LIMIT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*%\s*(\d+))?\s*(<=|>=|<|>|==)\s*(\d+)\s*")
 
 
 def read_spec(text: str) -> Spec:
     """One specification: inputs and limits, separated by commas outside of brackets or by `;`."""
     spec = Spec()
     for part in _split(text):
-        if _LIMIT.match(part):
-            spec.limits.append(" ".join(part.split()))
+        limit = _LIMIT.fullmatch(part)
+        if limit:
+            spec.limits.append(_limit(limit))
             continue
         name, colon, rest = part.partition(":")
         if not colon or not name.strip().isidentifier():
@@ -117,6 +121,21 @@ def read_spec(text: str) -> Spec:
             )
         spec.inputs[name.strip()] = _value(rest.strip())
     return spec
+
+
+def _limit(match: re.Match[str]) -> str:
+    """With one space between its parts, which is how it is read elsewhere."""
+    symbol, divisor, operator, number = match.groups()
+    if divisor is None:
+        return f"{symbol} {operator} {int(number)}"
+    if int(divisor) == 0:
+        raise BadSpec(f"{match[0].strip()!r} divides by 0")
+    return f"{symbol} % {int(divisor)} {operator} {int(number)}"
+
+
+def limits_on(limits: Iterable[str], symbols: Container[str]) -> list[str]:
+    """The limits that are about one of the symbols: a specification can be that of a whole file."""
+    return [limit for limit in limits if limit.split()[0] in symbols]
 
 
 def _split(text: str) -> list[str]:
@@ -161,13 +180,16 @@ def _convert(node: ast.expr) -> Any:
     if isinstance(node, ast.List):
         return [_convert(item) for item in node.elts]
     if isinstance(node, ast.Dict):
-        keys = [
-            key.id if isinstance(key, ast.Name) else ast.literal_eval(key)
-            for key in node.keys
-            if key
-        ]
-        return {key: _convert(item) for key, item in zip(keys, node.values)}
+        return {_key(key): _convert(item) for key, item in zip(node.keys, node.values)}
     try:
         return ast.literal_eval(node)
     except ValueError:
         raise BadSpec(f"{ast.unparse(node)!r} is neither a tensor nor a literal") from None
+
+
+def _key(node: ast.expr | None) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, (ast.Constant, ast.UnaryOp)):
+        raise BadSpec("a key of a dict is a name, a string or a number")
+    return ast.literal_eval(node)

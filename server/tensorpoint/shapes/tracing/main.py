@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .errors import first_line
 from .faults import (
     dtype_faults,
     failures,
@@ -28,7 +31,7 @@ from .faults import (
 )
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
-from .inputs import BadSpec, Input, Spec, TensorSpec, read_spec
+from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
 from .objects import load_object, make_object
 from .probing import Failed, Probed, probe
 from .quiet import keep_quiet
@@ -70,6 +73,7 @@ def table_of(request: ShapeRequest) -> ShapeTable:
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
     table = _Table(file, request.symbolic)
+    table.untraced += file.problems
     for name in names:
         try:
             made = (
@@ -110,14 +114,11 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = try_inputs(self._file, name, node.lineno, made, spec)
+        found = try_inputs(self._file, name, made, spec)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
-            call = _call(found, source, node)
-            self.calls.append(
-                dataclasses.replace(call, limits=tuple(spec.limits), limits_smt=_smt(spec.limits))
-            )
+            self.calls.append(_call(found, source, node, spec.limits))
             agreed: set[int] = set()
             if self._thorough:
                 symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
@@ -151,15 +152,11 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def try_inputs(
-    file: FileModule, name: str, line: int, made: Made, spec: Spec
-) -> Probed | Failed | None:
+def try_inputs(file: FileModule, name: str, made: Made, spec: Spec) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
     first: Failed | None = None
-    for inputs in likely_inputs(made.module, made.module, spec, file.source.path):
-        target = Target(
-            name, line, made.constructor, made.module, made.module, inputs, file.recorder
-        )
+    for inputs in likely_inputs(made.module, spec, file.source.path):
+        target = Target(name, made.constructor, made.module, inputs, file.recorder)
         found = probe(target, spec.limits)
         if isinstance(found, Probed):
             return found
@@ -171,31 +168,31 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
     """`T <= 512` as SMT-LIB 2."""
     found: list[str] = []
     for limit in limits:
-        *left, operator, right = limit.replace("%", " % ").split()
+        *left, operator, right = limit.split()
         term = f"(mod {left[0]} {left[2]})" if len(left) == 3 else left[0]
         found.append(f"({'=' if operator == '==' else operator} {term} {right})")
     return tuple(found)
 
 
 def _why_not(name: str, failed: Failed | None) -> str:
-    if failed is None or not failed.crashed:
+    error = failed.crashed[0].error if failed and failed.crashed else None
+    if failed is None or error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    error = failed.crashed[0].error
-    message = (str(error).strip().split("\n") or [""])[0][:300]
     inputs = ", ".join(f"{each.name}: {each.value}" for each in failed.target.inputs)
     return (
-        f"{name} does not run with {inputs}: {type(error).__name__}: {message}. If its inputs are "
-        f"others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+        f"{name} does not run with {inputs}: {type(error).__name__}: {first_line(error)}. If its "
+        f"inputs are others, say them: # tensorpoint: x: f32[B, 3, H, W]"
     )
 
 
-def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
-    target, module = probed.target, probed.target.module
+def _call(probed: Probed, source: Source, node: Any, limits: list[str]) -> TracedCall:
+    target = probed.target
     forward = next(
         (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
     )
     assumptions = [f"{name} == {size}" for name, size in probed.plan.fixed.items()]
     known = {rule.split()[0] for rule in target.assumptions if "%" in rule}
+    limits = limits_on(limits, target.symbols)
     assumptions += [
         f"{name} % {step} == 0" for name, step in probed.plan.multiples.items() if name not in known
     ]
@@ -209,10 +206,12 @@ def _call(probed: Probed, source: Source, node: Any) -> TracedCall:
             for each in target.inputs
         ),
         text_of([probed.output]) if probed.output else "",
-        sum(each.numel() for each in module.parameters()) if module is not None else None,
+        sum(each.numel() for each in target.module.parameters()),
         probed.flops,
         (*target.assumptions, *assumptions),
         probed.runs[0].sizes,
+        tuple(limits),
+        _smt(limits),
     )
 
 
@@ -232,10 +231,15 @@ def _name_span(source: Source, node: Any) -> Span:
 
 def _dependencies(before: set[str]) -> list[str]:
     """Files of the user's that the file imports."""
+    # Not by `sys.prefix`: that may be /usr, with the user's files in /usr/src.
+    installed = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
+    others = tuple(folder + os.sep for folder in (_OURS, *installed))
     found: list[str] = []
     for name in sys.modules.keys() - before:
         path = getattr(sys.modules[name], "__file__", None)
-        if path and "site-packages" not in path and not path.startswith(_OURS):
-            if Path(path).suffix == ".py" and not path.startswith((sys.base_prefix, sys.prefix)):
+        if path and Path(path).suffix == ".py" and not path.startswith(others):
+            if not {"site-packages", "dist-packages"} & set(Path(path).parts):
                 found.append(path)
     return sorted(found)

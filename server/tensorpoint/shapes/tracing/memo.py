@@ -3,16 +3,19 @@
 A module call is skipped when one with the same signature was made in this run: class, plain
 attributes (without the number of the layer), sizes of parameters, signatures of children, and sizes
 of the arguments. An argument that isn't made of tensors and plain values, such as a cache that the
-call changes, has it run. What the first call told is counted again.
+call changes, has it run, and so has a list that the call has appended to. Each call has a result of
+its own, which `y.squeeze_()` may change. What the first call told is counted again.
 Measured: identical hints with and without on 8 models; GPT-2 0.24 s instead of 0.78.
 """
 
 from __future__ import annotations
 
 import types
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from .recorder import ModuleCall, Recorder
 
@@ -24,6 +27,16 @@ class _Opaque(Exception):
     """A value that a call may change without our seeing it."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A call that was made: its result, between which moments, and its cost."""
+
+    result: Any
+    first: int
+    last: int
+    flops: int
+
+
 class Memo:
     """In force while entered; one for each run."""
 
@@ -31,11 +44,10 @@ class Memo:
         self._recorder = recorder
         self._skips = skips
         self._elements = elements
-        self._calls: dict[Any, tuple[Any, int, int, int]] = {}
+        self._calls: dict[Any, _Known] = {}
         self._modules: dict[int, int] = {}
         self._signatures: dict[Any, int] = {}
         self._original: Any = None
-        self._depth = 0
 
     def __enter__(self) -> Memo:
         self._original = original = torch.nn.Module.__call__
@@ -59,21 +71,29 @@ class Memo:
         torch.nn.Module.__call__ = self._original
 
     def _call(self, module: Any, args: Any, kwargs: Any) -> Any:
+        recorder = self._recorder
         try:
-            key = (self._module(module), self._value(args), self._value(kwargs))
+            key = self._key(module, args, kwargs)
         except _Opaque:
             return self._original(module, *args, **kwargs)
         known = self._calls.get(key)
         if known is not None:
-            result, first, last, flops = known
-            self._recorder.again(first, last)
-            self._recorder.flops += flops
-            return result
-        first, before = len(self._recorder.observations), self._recorder.flops
+            recorder.again(known.first, known.last)
+            recorder.flops += known.flops
+            return _own(known.result)
+        first, before = recorder.now, recorder.flops
         result = self._original(module, *args, **kwargs)
-        last, flops = len(self._recorder.observations), self._recorder.flops - before
-        self._calls[key] = (result, first, last, flops)
+        try:
+            unchanged = self._key(module, args, kwargs) == key
+        except _Opaque:
+            unchanged = False
+        if unchanged:
+            flops = recorder.flops - before
+            self._calls[key] = _Known(_own(result), first, recorder.now, flops)
         return result
+
+    def _key(self, module: Any, args: Any, kwargs: Any) -> Any:
+        return (self._module(module), self._value(args), self._value(kwargs))
 
     def _parameters(self, module: Any) -> int:
         """Elements of its parameters, those of its children included."""
@@ -132,3 +152,8 @@ class Memo:
         ):
             return ("object", id(value))
         raise _Opaque
+
+
+def _own(result: Any) -> Any:
+    """The same with tensors of its own, sizes and strides alike."""
+    return tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, result)

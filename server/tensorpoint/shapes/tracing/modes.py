@@ -17,6 +17,7 @@ import math
 import random
 import sys
 import time
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,8 +72,6 @@ class Assumptions:
     made: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
     #: Where (n, 1) met (n,), and n.
     grown: dict[Span, int] = field(default_factory=dict[Span, int])
-    #: Kernels that were asked instead of a meta kernel.
-    asked: set[str] = field(default_factory=set[str])
 
     def count(self, what: str) -> int:
         """How many elements are found. Another symbol each time: two masks differ."""
@@ -140,12 +139,16 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, (str, torch.device))
 
 
-def without_data(stack: contextlib.ExitStack, assumptions: Assumptions) -> None:
-    """Enter all of it."""
-    stack.enter_context(torch.device("meta"))
-    stack.enter_context(OnMeta(assumptions))
-    stack.enter_context(WithoutValues(assumptions))
-    stack.enter_context(torch.no_grad())
+@contextlib.contextmanager
+def without_data(assumptions: Assumptions, counter: Recorder | None = None) -> Generator[None]:
+    """All of it; `counter` gets the floating point operations."""
+    with (
+        torch.device("meta"),
+        OnMeta(assumptions),
+        WithoutValues(assumptions, counter),
+        torch.no_grad(),
+    ):
+        yield
 
 
 class WithoutValues(TorchDispatchMode):
@@ -218,7 +221,6 @@ class WithoutValues(TorchDispatchMode):
                 if second is error:
                     raise
                 raise second from None
-            self.assumptions.asked.add(str(func))
             return tree_map(lambda v: v.to(_META) if isinstance(v, torch.Tensor) else v, out)
 
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import torch
 
-from .modes import Assumptions, OnMeta, WithoutValues
+from .modes import Assumptions, without_data
 from .rewriting import Source
 from .source import FileModule
-from .targets import CannotMake, Made
+from .targets import CannotMake, Made, definitions
 
 
 def load_object(name: str) -> tuple[FileModule, str]:
     """The rewritten module of `package.module:Class`, and the name there. Raises `CannotMake`."""
     module_name, colon, attribute = name.partition(":")
-    if not colon or not attribute.isidentifier():
+    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise CannotMake(f"{name!r} is not MODULE:CLASS, as transformers:LlamaForCausalLM is")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
@@ -38,6 +38,8 @@ def load_object(name: str) -> tuple[FileModule, str]:
     if path is None:
         raise CannotMake(f"{name} has no source")
     source = Source(Path(path).read_text(encoding="utf-8"), path)
+    if found.__name__ not in definitions(source):
+        raise CannotMake(f"{name} is not defined at the top level of {path}")
     original = sys.modules[found.__module__]
     file = FileModule(source, found.__module__, original.__package__ or "")
     file.namespace["__builtins__"] = vars(builtins)
@@ -51,8 +53,7 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
     kind = file.namespace[name]
     try:
         fields: dict[str, Any] = json.loads(Path(config).read_text("utf-8")) if config else {}
-        assumptions = Assumptions(file.source.path)
-        with torch.device("meta"), OnMeta(assumptions), WithoutValues(assumptions):
+        with without_data(Assumptions(file.source.path)):
             configuration = getattr(kind, "config_class", None)
             if configuration is None:
                 module = kind(**fields)
@@ -61,6 +62,6 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
                 module = kind(configuration(**fields))
                 inside = "**config" if config else ""
                 made = f"{name}({configuration.__name__}({inside}))"
-        return Made(module.to("meta").eval(), made, False)
-    except Exception as error:
+        return Made(module.to("meta").eval(), made)
+    except Exception as error:  # the user's file, the library's code
         raise CannotMake(f"{name} can't be made: {type(error).__name__}: {error}") from None

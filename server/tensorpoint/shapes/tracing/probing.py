@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .fitting import Fit
 from .inputs import Sizes
@@ -44,10 +44,6 @@ class Probed:
     seen: dict[int, list[Seen]]
     output: Seen | None
     fit: Fit
-    #: Sites that had values which no rule fits.
-    unfit: int = 0
-    #: What crashed before a plan was found.
-    crashed: list[Run] = field(default_factory=list[Run])
 
     @property
     def flops(self) -> int:
@@ -63,8 +59,8 @@ class Failed:
     crashed: list[Run]
 
 
-def probe(target: Target, limits: Sequence[str] = (), *, quick: bool = False) -> Probed | Failed:
-    """Run until the shapes are known; `quick`: without added probes."""
+def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
+    """Run until the shapes are known."""
     crashed: list[Run] = []
     for plan in plans(target.symbols, limits):
         runs: list[Run] = []
@@ -77,7 +73,7 @@ def probe(target: Target, limits: Sequence[str] = (), *, quick: bool = False) ->
             if not runs or isinstance(result.error, (SystemExit, MemoryError)):
                 break
         if len(runs) >= min(3, len(plan.probes)):
-            return _known(target, plan, runs, crashed, limits, quick)
+            return _known(target, plan, runs, limits)
         if crashed and isinstance(crashed[-1].error, (SystemExit, MemoryError)):
             break
     return Failed(target, crashed)
@@ -87,14 +83,11 @@ def _known(
     target: Target,
     plan: Plan,
     runs: list[Run],
-    crashed: list[Run],
     limits: Sequence[str],
-    quick: bool,
 ) -> Probed:
     plan = Plan(tuple(each.sizes for each in runs), plan.multiples, plan.fixed)
     found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
-    allowed = [] if quick else plan.more(limits)
-    allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in allowed]
+    allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in plan.more(limits)]
     for _ in range(_MOST_ADDED):
         fit = _fit(runs, plan)
         groups = _groups(runs)
@@ -106,20 +99,15 @@ def _known(
         if result.error is None:
             runs.append(result)
     fit = _fit(runs, plan)
-    seen, unfit = _fitted(fit, _groups(runs))
+    seen = _fitted(fit, _groups(runs))
     assumed = runs[0].assumptions
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
         others = [run(target, each.sizes, truth=False) for each in runs]
         if all(each.error is None for each in others):
-            more, missed = _fitted(fit, _groups(others))
-            unfit += missed
-            for site, values in more.items():
-                known = seen.setdefault(site, [])
-                texts = {(form_of(each.snapshot), each.dims) for each in known}
-                known += [v for v in values if (form_of(v.snapshot), v.dims) not in texts]
+            seen = _both(seen, _fitted(fit, _groups(others)))
     outputs = [each.output for each in runs]
     output = _fit_one(fit, [Observation(-1, o, ()) for o in outputs if o is not None])
-    return Probed(target, plan, runs, seen, output, fit, unfit, crashed)
+    return Probed(target, plan, runs, {site: s for site, s in seen.items() if s}, output, fit)
 
 
 def _fit(runs: list[Run], plan: Plan) -> Fit:
@@ -158,7 +146,7 @@ def _distinct(observations: list[Observation]) -> list[Observation]:
     for each in observations:
         known = found.get(each.snapshot)
         if known is None:
-            found[each.snapshot] = Observation(each.site, each.snapshot, each.path, each.times)
+            found[each.snapshot] = dataclasses.replace(each)
         else:
             known.times += each.times
     return list(found.values())
@@ -190,9 +178,19 @@ def _columns(group: _Group) -> list[tuple[int, ...]] | None:
     return list(zip(*(sizes_of(each.snapshot) for each in group)))
 
 
-def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int, list[Seen]], int]:
+def _both(one: dict[int, list[Seen]], other: dict[int, list[Seen]]) -> dict[int, list[Seen]]:
+    """What either truth value leads to; what no rule fits in one of them stays unknown."""
+    result = {**other, **one}
+    for site in one.keys() & other.keys():
+        texts = {(form_of(each.snapshot), each.dims) for each in one[site]}
+        more = [v for v in other[site] if (form_of(v.snapshot), v.dims) not in texts]
+        result[site] = [*one[site], *more] if one[site] and other[site] else []
+    return result
+
+
+def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> dict[int, list[Seen]]:
+    """What each site that was reached has had; nothing where a value has no rule."""
     seen: dict[int, list[Seen]] = {}
-    unfit = 0
     for site, site_groups in groups.items():
         found: dict[object, Seen] = {}
         for group in site_groups or ():
@@ -203,11 +201,8 @@ def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> tuple[dict[int,
             key = (form_of(one.snapshot), one.dims)
             known = found.get(key)
             found[key] = dataclasses.replace(known, count=known.count + one.count) if known else one
-        if found:
-            seen[site] = list(found.values())
-        else:
-            unfit += 1
-    return seen, unfit
+        seen[site] = list(found.values())
+    return seen
 
 
 def _fit_one(fit: Fit, group: _Group) -> Seen | None:

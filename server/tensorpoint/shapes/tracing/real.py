@@ -20,24 +20,18 @@ MOST = 50_000_000
 
 def too_large(target: Target) -> bool:
     """Whether the module can't be made real here."""
-    module = target.module
-    return module is not None and sum(each.numel() for each in module.parameters()) > MOST
+    return sum(each.numel() for each in target.module.parameters()) > MOST
 
 
 def real_error(target: Target, sizes: Sizes) -> BaseException | None:
     """How the call fails with real tensors; None if it runs."""
-    recorder = target.recorder
-    recorder.on = False
     try:
-        module = target.module
-        call: Any = target.call
-        if module is not None:
-            call = copy.deepcopy(module).to_empty(device="cpu")
-            for tensor in [*call.parameters(), *call.buffers()]:
-                tensor.data.zero_()
+        module: Any = copy.deepcopy(target.module).to_empty(device="cpu")
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data.zero_()
         positional, keywords = make(target.inputs, sizes)
         with torch.no_grad():
-            call(*positional, **keywords)
-    except BaseException as error:
+            module(*positional, **keywords)
+    except BaseException as error:  # SystemExit, KeyboardInterrupt: the user's code
         return error
     return None

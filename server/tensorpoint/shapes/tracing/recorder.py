@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ class ModuleCall:
 
 @dataclass
 class Observation:
-    """One value at a site. `times` is more than 1 where a module call was not repeated."""
+    """One value at a site. `times` is more than 1 where module calls were not repeated."""
 
     site: int
     snapshot: Snapshot
@@ -41,6 +42,8 @@ class Recorder:
     observations: list[Observation] = field(default_factory=list[Observation])
     #: Floating point operations so far, where they are counted.
     flops: int = 0
+    #: What happened, as indices of `observations`: more than once where a call was not repeated.
+    _happened: list[int] = field(default_factory=list[int])
     _last: tuple[Any, ModuleCall] | None = None
 
     def note(self, site: int, value: Any) -> Any:
@@ -51,6 +54,7 @@ class Recorder:
                 seen = Observation(site, snapshot, self._path(sys._getframe(1)))
                 if self._last is not None and self._last[0] is value:
                     seen.call = self._last[1]
+                self._happened.append(len(self.observations))
                 self.observations.append(seen)
         return value
 
@@ -67,13 +71,19 @@ class Recorder:
             frame = frame.f_back
         return tuple(reversed(found))
 
+    @property
+    def now(self) -> int:
+        """A moment, for `again`."""
+        return len(self._happened)
+
     def again(self, first: int, last: int) -> None:
-        """What was recorded between two lengths of `observations` happened once more."""
-        for observation in self.observations[first:last]:
-            observation.times += 1
+        """What happened between two moments happened once more."""
+        self._happened += self._happened[first:last]
 
     def take(self) -> list[Observation]:
         """What was recorded since the last time."""
-        taken, self.observations = self.observations, []
+        for index, times in Counter(self._happened).items():
+            self.observations[index].times = times
+        taken, self.observations, self._happened = self.observations, [], []
         self._last, self.flops = None, 0
         return taken

@@ -8,6 +8,7 @@ f-strings, decorators, defaults, annotations, and calls that look at their calle
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 from dataclasses import dataclass
@@ -59,6 +60,17 @@ class Source:
         return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
 
 
+def _future_flags(tree: ast.Module) -> int:
+    """What `from __future__` asks for, which each statement has to be compiled with."""
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                feature = getattr(__future__, alias.name, None)
+                flags |= getattr(feature, "compiler_flag", 0)
+    return flags
+
+
 class Rewriter(ast.NodeTransformer):
     """Fills `sites`; a site's number is its index there."""
 
@@ -66,14 +78,14 @@ class Rewriter(ast.NodeTransformer):
         self._source = source
         self._owners: list[str] = []
         self._inside = False
+        self._flags = _future_flags(source.tree)
         self.sites: list[Site] = []
 
     def rewrite(self, statement: ast.stmt) -> CodeType:
         """The code of one top-level statement."""
         tree = ast.Module([self.visit(statement)], [])
-        return compile(
-            ast.fix_missing_locations(tree), self._source.path, "exec", dont_inherit=True
-        )
+        ast.fix_missing_locations(tree)
+        return compile(tree, self._source.path, "exec", self._flags, dont_inherit=True)
 
     # -- places
 
@@ -91,6 +103,12 @@ class Rewriter(ast.NodeTransformer):
     def _noted(self, original: ast.expr, name: str, kind: str) -> ast.expr:
         """`original`, which has been visited, with its value told."""
         return self._note(self._site(original, name, kind), original, original)
+
+    def _bound(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """`value` with what it binds told, where that is one name or attribute."""
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return value
+        return self._note(self._site(target, ast.unparse(target), "target"), value, value)
 
     def _say(self, node: ast.expr | ast.arg, name: str, kind: str) -> list[ast.stmt]:
         """A statement that tells the value of the name at `node`."""
@@ -149,9 +167,7 @@ class Rewriter(ast.NodeTransformer):
             return node
         node.value = self.visit(node.value)
         for target in node.targets:
-            if isinstance(target, (ast.Name, ast.Attribute)):
-                number = self._site(target, ast.unparse(target), "target")
-                node.value = self._note(number, node.value, node.value)
+            node.value = self._bound(target, node.value)
         said = [
             item
             for target in node.targets
@@ -162,11 +178,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if self._inside and node.value is not None:
-            value: ast.expr = self.visit(node.value)
-            if isinstance(node.target, (ast.Name, ast.Attribute)):
-                number = self._site(node.target, ast.unparse(node.target), "target")
-                value = self._note(number, value, value)
-            node.value = value
+            node.value = self._bound(node.target, self.visit(node.value))
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
@@ -177,10 +189,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         if self._inside:
-            node.value = self.visit(node.value)
-            node.value = self._note(
-                self._site(node.target, node.target.id, "target"), node.value, node.value
-            )
+            node.value = self._bound(node.target, self.visit(node.value))
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from .inputs import Input, Sizes, make
 from .memo import Memo
-from .modes import Assumptions, OnMeta, WithoutValues
+from .modes import Assumptions, without_data
 from .recorder import Observation, Recorder
 from .snapshots import Snapshot, snap
 
 
 @dataclass
 class Target:
-    """What is called: a module or a function of the file, with inputs of named sizes."""
+    """What is called: a module of the file, with inputs of named sizes."""
 
     qualname: str
-    #: Line of the `class` or `def`.
-    line: int
     constructor: str
-    call: Callable[..., Any]
-    #: None for a function.
     module: Any
     inputs: tuple[Input, ...]
     recorder: Recorder
@@ -75,16 +67,12 @@ def run(
     recorder.take()
     result = Run(sizes, [], assumptions=assumptions)
     random.seed(0)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.device("meta"))
-        stack.enter_context(OnMeta(assumptions))
-        stack.enter_context(WithoutValues(assumptions, recorder if count else None))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(Memo(recorder, target.elements, skips=memo))
+    counter = recorder if count else None
+    with without_data(assumptions, counter), Memo(recorder, target.elements, skips=memo):
         try:
             positional, keywords = make(target.inputs, sizes)
             recorder.on = record
-            result.output = snap(target.call(*positional, **keywords))
+            result.output = snap(target.module(*positional, **keywords))
         except BaseException as error:  # SystemExit, KeyboardInterrupt: the user's code
             result.error = error
         finally:

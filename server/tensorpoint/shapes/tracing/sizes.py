@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .inputs import Input, Sizes
+from .inputs import Input, Sizes, limits_on
 
 PROBES = 5
 
@@ -105,13 +105,7 @@ def _plan(
 
 def fits(limits: Sequence[str], sizes: Sizes) -> bool:
     """Whether sizes keep to the limits of a specification; limits of other symbols hold."""
-    known = dict(sizes)
-    return all(
-        eval(limit, {"__builtins__": {}}, known)
-        for limit in limits
-        if limit.replace("%", " ").replace("<", " ").replace(">", " ").replace("=", " ").split()[0]
-        in known
-    )
+    return all(eval(limit, {"__builtins__": {}}, dict(sizes)) for limit in limits_on(limits, sizes))
 
 
 def first_sizes(inputs: Sequence[Input]) -> Sizes:

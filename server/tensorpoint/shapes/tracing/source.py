@@ -37,6 +37,7 @@ class FileModule:
     def __init__(self, source: Source, name: str = MODULE, package: str = "") -> None:
         self.source = source
         self.recorder = Recorder(source.path)
+        #: Why classes are not there.
         self.problems: list[str] = []
         self._rewriter = Rewriter(source)
         self._statements = ast.parse(source.text, source.path).body
@@ -66,7 +67,9 @@ class FileModule:
         sys.argv = [self.source.path]
         for statement in self._statements:
             if _defines(statement):
-                self._try(statement)
+                failure = self._try(statement)
+                if failure and isinstance(statement, ast.ClassDef):
+                    self.problems.append(f"{statement.name}: {failure}")
 
     def load_all(self) -> None:
         """Run the whole file: a library's, which is made to be imported."""
@@ -102,13 +105,10 @@ class FileModule:
         try:
             self._execute(statement)
         except RecursionError:
-            failure = f"line {statement.lineno} needs itself"
+            return f"line {statement.lineno} needs itself"
         except BaseException as error:  # SystemExit too: the file is a script
-            failure = f"line {statement.lineno} failed: {type(error).__name__}: {error}"
-        else:
-            return ""
-        self.problems.append(failure)
-        return failure
+            return f"line {statement.lineno} failed: {type(error).__name__}: {error}"
+        return ""
 
     def _execute(self, statement: ast.stmt) -> None:
         if id(statement) in self._run:

@@ -22,14 +22,14 @@ import torch
 
 from ...wire.shapes import Condition
 from .fitting import value_of
-from .inputs import Input, Sizes, TensorSpec
+from .inputs import Sizes, make
 from .modes import Assumptions, OnMeta, TooLong, WithoutValues
 from .positions import place_in
 from .probing import Probed, Seen
 from .recorder import Observation
 from .rewriting import Source
 from .smt import Unprintable, smt
-from .snapshots import DTYPES, form_of, sizes_of
+from .snapshots import form_of, sizes_of
 
 #: Where the two are compared: sizes that no probe has.
 _COMPARED = 3
@@ -92,12 +92,10 @@ def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
         assumptions = Assumptions(source.path)
         cpu, answers = OnMeta(assumptions, torch.device("cpu")), WithoutValues(assumptions)
         with mode, watch, cpu, answers, torch.no_grad():
-            call = target.call
-            if target.module is not None:
-                call = _faked(target.module)
-            positional, keywords = _make(target.inputs, symbols)
+            module = _faked(target.module)
+            positional, keywords = make(target.inputs, symbols)
             recorder.on = True
-            call(*positional, **keywords)
+            module(*positional, **keywords)
     except BaseException as error:  # what FX can't follow; what was seen until then counts
         result.error = error
     finally:
@@ -144,24 +142,6 @@ def _symbols(environment: Any, sizes: Sizes, names: dict[Any, str]) -> dict[str,
         found[name] = environment.create_symintnode(symbol, hint=size, source=origin)
         names[symbol] = name
     return found
-
-
-def _make(inputs: Sequence[Input], symbols: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    def build(value: Any) -> Any:
-        if isinstance(value, TensorSpec):
-            shape = [
-                int(size) if size.isdecimal() else eval(size, {"__builtins__": {}}, symbols)
-                for size in value.shape
-            ]
-            return torch.zeros(shape, dtype=DTYPES[value.dtype])
-        if isinstance(value, (tuple, list)):
-            return type(value)(build(item) for item in value)
-        if isinstance(value, dict):
-            return {key: build(item) for key, item in value.items()}
-        return value
-
-    positional = [build(each.value) for each in inputs if not each.keyword]
-    return positional, {each.name: build(each.value) for each in inputs if each.keyword}
 
 
 def _by_file(frame: Any, source: Source) -> bool:

@@ -1,7 +1,7 @@
 """What of a file is traced, and how its modules are made.
 
-Traced are the classes with a `forward` that no other class of the file uses (the others are run by
-these), and functions with a specification. A module is made by, in this order: a call of its class
+Traced are the classes with a `forward` that no other class of the file uses: the others are run by
+these. A module is made by, in this order: a call of its class
 in the file whose arguments can be evaluated, its defaults, a configuration class of the file, and
 guesses by the names of parameters. What makes it is said as an expression, `Net(10)`.
 """
@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from .inputs import Spec, read_spec
-from .modes import Assumptions, OnMeta, WithoutValues
+from .errors import first_line
+from .inputs import BadSpec, Spec, read_spec
+from .modes import Assumptions, without_data
 from .rewriting import Source
 from .source import FileModule
 
@@ -45,11 +46,10 @@ class CannotMake(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """A module, what made it, and whether guesses were needed."""
+    """A module, and what made it."""
 
     module: Any
     constructor: str
-    guessed: bool
 
 
 def definitions(source: Source) -> dict[str, Definition]:
@@ -75,7 +75,10 @@ def specs_in(source: Source) -> dict[str, Spec]:
         owner = next((n for n in nodes if number <= (n.end_lineno or 0)), None)
         if owner is None:
             continue
-        spec = read_spec(text)
+        try:
+            spec = read_spec(text)
+        except BadSpec as error:
+            raise BadSpec(f"line {number}: {error}") from None
         known = found.setdefault(getattr(owner, "name"), Spec())  # noqa: B009
         known.inputs.update(spec.inputs)
         known.limits.extend(spec.limits)
@@ -83,7 +86,7 @@ def specs_in(source: Source) -> dict[str, Spec]:
 
 
 def roots(file: FileModule, only: str | None) -> list[str]:
-    """The names of the classes to trace."""
+    """The names of the classes to trace: `only` that one, if it can be."""
     found: dict[str, ast.ClassDef] = {}
     for name, node in definitions(file.source).items():
         value = file.namespace.get(name)
@@ -109,17 +112,16 @@ def make_module(file: FileModule, name: str) -> Made:
     """The module of a class of the file. Raises `CannotMake`."""
     kind = file.namespace[name]
     tried: list[str] = []
-    for constructor, guessed in _constructors(file, name, kind):
+    for constructor in _constructors(file, name, kind):
         try:
-            return Made(_evaluate(file, constructor), constructor, guessed)
-        except BaseException as error:
-            tried.append(f"{constructor}: {type(error).__name__}: {_first_line(error)}")
+            return Made(_evaluate(file, constructor), constructor)
+        except BaseException as error:  # SystemExit too: the user's code
+            tried.append(f"{constructor}: {type(error).__name__}: {first_line(error)}")
     raise CannotMake(f"{name} can't be made: {tried[0] if tried else 'it has no constructor'}")
 
 
 def _evaluate(file: FileModule, constructor: str) -> Any:
-    assumptions = Assumptions(file.source.path)
-    with torch.device("meta"), OnMeta(assumptions), WithoutValues(assumptions):
+    with without_data(Assumptions(file.source.path)):
         code = compile(constructor, "<constructor>", "eval")
         module = eval(code, file.namespace)
     if not isinstance(module, torch.nn.Module):
@@ -128,15 +130,15 @@ def _evaluate(file: FileModule, constructor: str) -> Any:
     return module.to("meta").eval()
 
 
-def _constructors(file: FileModule, name: str, kind: type) -> Iterator[tuple[str, bool]]:
+def _constructors(file: FileModule, name: str, kind: type) -> Iterator[str]:
     seen: set[str] = set()
     for node in ast.walk(file.source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             text = ast.unparse(node)
             if text not in seen:
                 seen.add(text)
-                yield text, False
-    yield f"{name}()", False
+                yield text
+    yield f"{name}()"
     arguments: list[str] = []
     for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]:
         if parameter.default is not parameter.empty:
@@ -144,7 +146,7 @@ def _constructors(file: FileModule, name: str, kind: type) -> Iterator[tuple[str
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         arguments.append(f"{parameter.name}={_guess(file, parameter)}")
-    yield f"{name}({', '.join(arguments)})", True
+    yield f"{name}({', '.join(arguments)})"
 
 
 def _guess(file: FileModule, parameter: inspect.Parameter) -> str:
@@ -161,7 +163,3 @@ def _guess(file: FileModule, parameter: inspect.Parameter) -> str:
     if any(part in name for part in _WIDE):
         return "64"
     return "0.5" if word == "float" else "2"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().split("\n") or [""])[0][:200]
