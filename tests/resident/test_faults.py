@@ -18,6 +18,7 @@ import pytest
 
 from tensorpoint.resident.client import NoHost
 from tensorpoint.resident.messages import Environment, ZygoteStatus
+from tensorpoint.wire import pack
 from tests.conftest import Write
 from tests.protocol.dap import eventually, processes_with
 from tests.resident.hosts import Host, run, running_host, start
@@ -206,8 +207,10 @@ def test_twenty_sessions_leak_nothing(host: Host) -> None:
     for _ in range(20):
         runs_again(host)
     eventually(settled, "the last one's end")
-    assert held() == before
-    assert set(os.listdir("/dev/shm")) == shm
+    eventually(lambda: held() == before, "what the last one held is given back")
+    # Tests that run beside this one have theirs there, for a moment; kept weights stay.
+    kept = {os.path.basename(pack.folder())}
+    eventually(lambda: set(os.listdir("/dev/shm")) <= shm | kept, "nothing new in /dev/shm")
     assert (only_zygote(host).memory_mib or 0) < (memory or 0) + 3
     assert only_zygote(host).pid == zygote and only_zygote(host).runs == 21
 

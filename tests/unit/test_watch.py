@@ -113,6 +113,15 @@ def test_a_bad_batch_is_raised_before_the_model_runs() -> None:
     )
 
 
+def test_a_bad_batch_is_news_to_the_next_watch() -> None:
+    """What an earlier one let pass has nothing to do with it."""
+    with pytest.warns(TensorpointWarning), tensorpoint.watch("nonfinite()", on="warn"):
+        Net()(BAD)
+    with pytest.raises(TensorpointHit) as caught, tensorpoint.watch("nonfinite()"):
+        Net()(torch.full((2,), torch.nan))
+    assert caught.value.stop.event == "nonfinite.input"
+
+
 def test_a_program_that_goes_on_hears_of_the_next_hit() -> None:
     net, hits = Net(), 0
     with tensorpoint.watch("nonfinite()"):

@@ -49,6 +49,8 @@ class Weights:
         self._lock = threading.Lock()
         self._packs: dict[str, _Pack | None] = {}
         self._building: dict[str, _Builder | None] = {}
+        #: Models that are being loaded, and whether one of them failed.
+        self._loads, self._failed = 0, False
         self._undo: list[tuple[Any, str, Any]] = []
         self._wanted = self._waits = False
 
@@ -67,6 +69,7 @@ class Weights:
         """What other threads held stays so in a child, and what is being made is the parent's."""
         self._lock = threading.Lock()
         self._building.clear()
+        self._loads, self._failed = 0, False
 
     def _install(self) -> None:
         """Be asked by transformers, if it has been imported."""
@@ -117,6 +120,8 @@ class Weights:
     def _finishing(self, original: Any) -> Any:
         def load(*arguments: Any, **options: Any) -> Any:
             loaded = False
+            with self._lock:
+                self._loads += 1
             try:
                 result = original(*arguments, **options)
                 loaded = True
@@ -154,6 +159,8 @@ class Weights:
         with self._lock:
             if self._packs.get(path) is not None:
                 return  # one that lacks some: it was made for a part of the model
+            if not self._loads:
+                return  # a thread that goes on after its load has failed
             if path not in self._building:
                 size = os.stat(tensor.path).st_size * dtype.itemsize // tensor.itemsize
                 self._building[path] = _Builder.begin(path, tensor.path, str(dtype), size)
@@ -162,8 +169,13 @@ class Weights:
             builder.add(tensor.name, made)
 
     def _finish(self, loaded: bool) -> None:
-        """What was kept is there for others now, if all of the model is loaded."""
+        """What was kept is there for others, once all that was being loaded is loaded."""
         with self._lock:
+            self._loads = max(self._loads - 1, 0)
+            self._failed |= not loaded
+            if self._loads:
+                return
+            loaded, self._failed = not self._failed, False
             built = [builder for builder in self._building.values() if builder is not None]
             self._building.clear()
             self._packs.clear()

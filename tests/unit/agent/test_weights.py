@@ -250,6 +250,19 @@ def test_a_thread_that_still_writes_is_waited_for(
     assert order == ["written", "finished"] and [*packs.iterdir()] == []
 
 
+def test_a_thread_that_goes_on_after_its_load_begins_no_pack(
+    kept: Weights, checkpoint: Path, packs: Path
+) -> None:
+    late: list[Any] = []
+    keep = kept._keep
+    kept._keep = lambda *given: late.append(given) or keep(*given)  # type: ignore[method-assign]
+    _load(checkpoint, torch.float32)
+    (file,) = packs.iterdir()
+    file.unlink()
+    keep(*late[0])
+    assert [*packs.iterdir()] == []
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 def test_a_pack_of_somebody_else_is_not_mapped(
     kept: Weights, checkpoint: Path, packs: Path

@@ -70,6 +70,8 @@ class Nonfinite(Watch):
         self._slots, self._is_precise = Slots(), False
         layers = sys.modules["torch.nn"]
         self._keepers = frozenset(getattr(layers, name, None) for name in _KEEPERS)
+        if not self._rules:
+            self._thread = threading.local()  # what was seen before is of another watch
         self._rules = tuple(rules)
         self._every = tuple(rule for rule in rules if rule.every_observation)
 
