@@ -114,6 +114,9 @@ class Watch:
 
     # From `gradients`: backward passes
 
+    def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
+        """A backward pass is about to begin; said before `on_backward`."""
+
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """The program starts a backward pass from `roots`; a checkpoint's inside is part of it."""
 
