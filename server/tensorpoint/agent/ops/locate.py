@@ -56,10 +56,11 @@ class Locator:
         scale_of: Callable[[torch.Tensor | None], float | None],
         on_fault: Callable[[Any, Exception], None],
         after_write: Callable[[Any, Any], None] | None = None,
+        clips_bad_gradient: Callable[[], bool] = lambda: False,
     ) -> None:
         self._names = names
         self._entries = Entries()
-        self._precise = Precise(is_risky, self._describe, on_fault, after_write)
+        self._precise = Precise(is_risky, clips_bad_gradient, self._describe, on_fault, after_write)
         self._replayer = Replayer(self._entries, hooks_aside, self._describe)
         self._scale_of = scale_of
         self._on_fault = on_fault
@@ -242,12 +243,21 @@ def _in_words(operand: Operand) -> str:
 
 
 def _operands(operation: Operation) -> tuple[Operand, ...]:
-    return tuple(
-        _operand(operation.names.get(name, name), value)
-        for name, argument in operation.arguments.items()
-        for value in (argument if isinstance(argument, (list, tuple)) else (argument,))
-        if isinstance(value, sys.modules["torch"].Tensor)
-    )
+    """Of lists, as the parameters of an optimizer, the member that is meant."""
+    found: list[Operand] = []
+    for name, argument in operation.arguments.items():
+        called, values = operation.names.get(name, name), (argument,)
+        if isinstance(argument, (list, tuple)):
+            values = argument
+            if operation.name.startswith("_foreach_"):
+                place = operation.place
+                called, values = f"{called}[{place}]", argument[place : place + 1]
+        found += [
+            _operand(called, value)
+            for value in values
+            if isinstance(value, sys.modules["torch"].Tensor)
+        ]
+    return tuple(found)
 
 
 @unseen

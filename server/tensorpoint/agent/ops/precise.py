@@ -52,6 +52,7 @@ class Precise:
     def __init__(
         self,
         is_risky: Callable[[Any], bool],
+        clips_bad_gradient: Callable[[], bool],
         describe: Describe,
         on_fault: Callable[[Any, Exception], None],
         after_write: Callable[[Any, Any], None] | None = None,
@@ -65,6 +66,8 @@ class Precise:
         self.is_on = False
         #: Whether the step that this optimizer is about to make may write a NaN.
         self._is_risky = is_risky
+        #: Whether a gradient that is about to be clipped is bad.
+        self._clips_bad_gradient = clips_bad_gradient
         self._thread = _Thread()
         #: Those that are on, by thread.
         self._running: WeakValueDictionary[int, Recorder] = WeakValueDictionary()
@@ -162,6 +165,17 @@ class Precise:
             self._leave()
         elif thread.recorder is not None:
             thread.recorder.forget()
+
+    def on_clipping(self, parameters: Sequence[Any]) -> None:
+        """Record the clipping of a gradient that is bad already."""
+        thread = self._thread
+        if thread.mode is None and self._clips_bad_gradient():
+            thread.for_now = self._enter(self._recorder(phase="update"))
+
+    def on_clipped(self, parameters: Sequence[Any], total_norm: float) -> None:
+        """It is over. Those who looked at it have heard of it before us."""
+        if self._thread.for_now:
+            self._leave()
 
     def _follow(self) -> None:
         thread = self._thread

@@ -151,7 +151,15 @@ class Watch:
         """Whether the step that it is about to make should be recorded, operation by operation."""
         return False
 
+    @property
+    def clips_bad_gradient(self) -> bool:
+        """Whether the clipping that is about to run should be recorded."""
+        return False
+
     # From `taps`: what adapters say
+
+    def on_clipping(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Gradients are about to be clipped."""
 
     def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
         """Gradients were clipped; `total_norm` is their 2-norm before that, unscaled."""
