@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from . import debugger_files, debugger_threads
@@ -67,8 +67,13 @@ def outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def is_internal(frame: FrameType) -> bool:
     """Whether it runs torch's code, ours or the debugger's."""
+    return is_internal_code(frame.f_code)
+
+
+def is_internal_code(code: CodeType) -> bool:
+    """The same of code."""
     torch: Any = sys.modules["torch"]
-    return _is_internal_file(frame.f_code.co_filename, torch.__file__, debugger_files.folder())
+    return _is_internal_file(code.co_filename, torch.__file__, debugger_files.folder())
 
 
 @lru_cache(4096)
