@@ -108,7 +108,7 @@ def nan_program(program: Callable[[str], Path]) -> Path:
 
 
 def assert_gone(pids: set[int]) -> None:
-    end = time.monotonic() + 15
+    end = time.monotonic() + DEADLINE
     while left := {pid for pid in pids if _alive(pid)}:
         if time.monotonic() > end:
             for pid in left:

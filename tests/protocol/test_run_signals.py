@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocol.dap import eventually
 from tests.protocol.runs import (
     DEADLINE,
     assert_gone,
@@ -217,8 +218,9 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(
     terminal.read_until("Stopped")
     terminal.type("echo shell $((1 + 1))\n")
     terminal.read_until("shell 2")
+    shell = terminal.foreground()
     terminal.type("fg\n")
-    time.sleep(0.5)
+    eventually(lambda: terminal.foreground() != shell, "the job in the foreground")
     terminal.type("again\n")
     terminal.read_until("on again")
     terminal.type("exit $?\n")
