@@ -23,6 +23,25 @@ os.environ.pop("TENSORPOINT_LOG_DIR", None)
 os.environ["TENSORPOINT_RESIDENT"] = "0"
 
 
+#: Groups that take minutes, the longest in front.
+_LONG = ("editor", "resident", "lsp")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What goes to one worker comes first: one that began last would be waited for by the others.
+
+    xdist would begin with the groups of most tests, and give each worker a second one at once.
+    """
+
+    def turn(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("xdist_group")
+        if mark is None:
+            return len(_LONG) + 1
+        return _LONG.index(mark.args[0]) if mark.args[0] in _LONG else len(_LONG)
+
+    items.sort(key=turn)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cold", action="store_true", help="start each debuggee, fork none from a resident process"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.protocol.resident import cold, resident_host, resident_process
+from tests.protocol.resident import cold, forked, resident_host, resident_process
 
-__all__ = ["cold", "resident_host", "resident_process"]
+__all__ = ["cold", "forked", "resident_host", "resident_process"]

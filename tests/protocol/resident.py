@@ -40,6 +40,16 @@ def resident_process(resident_host: Host | None) -> Iterator[None]:
 
 
 @pytest.fixture
+def forked(resident_host: Host | None) -> Iterator[None]:
+    """The same for one test."""
+    if resident_host is None:
+        yield
+        return
+    with found_by_all(resident_host):
+        yield
+
+
+@pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not this test: a fork has torch among its modules, whether the program imports it or not."""
     monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")

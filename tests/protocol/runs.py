@@ -100,7 +100,8 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def nan_program(program: Callable[[str], Path]) -> Path:
+def nan_program(program: Callable[[str], Path], forked: None) -> Path:
+    """NAN_PROGRAM, which imports torch: from the resident process."""
     return program(NAN_PROGRAM)
 
 

@@ -21,11 +21,10 @@ from tests.protocol.runs import (
     assert_gone,
     command,
     environment,
-    nan_program,
     program,
 )
 
-__all__ = ["nan_program", "program"]
+__all__ = ["program"]
 
 
 # -- terminals and signals
