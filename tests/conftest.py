@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.resident.shared import cold, forked, resident_host, resident_process
+
+__all__ = ["cold", "forked", "resident_host", "resident_process"]
+
 Write = Callable[..., Path]
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
