@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,18 +52,19 @@ class NonfiniteUpdate(Watch):
 
     metric: ClassVar[str] = "nonfinite"
     options: ClassVar[tuple[str, ...]] = ("update",)
+    least_gradient = _LARGE
 
     def __init__(
         self,
         names: Names,
         judge: Judge,
         scale_of: Callable[[torch.Tensor | None], float | None],
-        known_norm: Callable[[torch.Tensor], float | None],
+        known_norms: Callable[[Iterable[torch.Tensor]], list[float | None]],
     ) -> None:
         self._names = names
         self._judge = judge
         self._scale_of = scale_of
-        self._bounded = Bounded(known_norm)
+        self._bounded = Bounded(known_norms)
         #: Rules that have been told of this step's fault (False), or of bad gradients since the
         #: last backward began (True): what several optimizers make of those is one fault.
         self._told: set[tuple[int, bool]] = set()
