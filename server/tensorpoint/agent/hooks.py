@@ -72,9 +72,8 @@ class Hooks:
         if self._handles:
             return
         torch = sys.modules["torch"]
-        # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True. What is
-        # remembered is the answer outside of dynamo: it looks through the cache, which saves a
-        # frame for each hook.
+        # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True. What
+        # is cached is the answer outside of dynamo, which looks through: a frame less each time.
         is_compiling = lru_cache(maxsize=None)(torch.compiler.is_dynamo_compiling)
         make = self._make_hooks if self._follows else self._make_root_hooks
         before, after = self._pair = make(is_compiling)
