@@ -145,6 +145,8 @@ class Gradients:
         None for others. For all at once: in each step that is one Python frame.
         """
         known, norms = self._norms, list[float | None]()
+        if not known:
+            return [None for _ in parameters]
         is_seen = sys.modules["torch"]._C._len_torch_function_stack()
         for parameter in parameters:
             norm, current, taken = None, parameter.grad, known.get(id(parameter))

@@ -252,7 +252,7 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> list[float | None]:
     kinds, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
     dtypes = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
     values = [
-        tensor.detach()
+        (tensor.detach() if tensor.requires_grad else tensor)
         if is_usual  # `values_of` in this frame: there may be thousands
         and type(tensor) in kinds
         and tensor.dtype in dtypes
@@ -267,7 +267,9 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> list[float | None]:
     devices = {item.device for item in present}
     if len(devices) == 1:
         norms = torch._foreach_norm(present)
-        found = iter(torch.stack([norm.float() for norm in norms]).tolist())
+        if len({norm.dtype for norm in norms}) > 1:
+            norms = [norm.float() for norm in norms]
+        found = iter(torch.stack(norms).tolist())
     else:
         found = iter([torch.linalg.vector_norm(item).item() for item in present])
     return [None if item is None else next(found) if item.numel() else 0.0 for item in values]
