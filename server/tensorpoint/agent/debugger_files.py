@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -30,10 +31,21 @@ def folder() -> str:
     pydevd = sys.modules.get("pydevd")
     if pydevd is None or not pydevd.__file__:
         return _AGENT_FOLDER
-    path = os.path.abspath(pydevd.__file__)
+    return _of_debugger(pydevd.__file__)
+
+
+@cache  # asked for each frame of a stack, these
+def _of_debugger(file: str) -> str:
+    path = os.path.abspath(file)
     for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
         path = os.path.dirname(path)
     return path + os.sep
+
+
+@cache
+def folder_of(file: str) -> str:
+    """The folder of a file, with a separator at its end."""
+    return os.path.dirname(file) + os.sep
 
 
 def client_path(frame: FrameType) -> str:

@@ -67,7 +67,7 @@ def outwards(frame: FrameType | None) -> Iterator[FrameType]:
 def is_internal(frame: FrameType) -> bool:
     """Whether it runs torch's code, ours or the debugger's."""
     name = frame.f_code.co_filename
-    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    torch_folder = debugger_files.folder_of(sys.modules["torch"].__file__ or "")
     inside = (torch_folder, AGENT_FOLDER, debugger_files.folder(), "<frozen ", "<eval_with_key>")
     return name.startswith(inside) or name in _THREAD_STARTERS
 

@@ -161,7 +161,7 @@ class Agent:
             self._switch,
             self._on_fault,
         )
-        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
+        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norms)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._maps = AttentionMaps(self._switch_maps)
