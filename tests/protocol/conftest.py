@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.protocol.resident import cold, resident_host, resident_process
+from tests.protocol.resident import both_ways, cold, resident_host, resident_process
 
-__all__ = ["cold", "resident_host", "resident_process"]
+__all__ = ["both_ways", "cold", "resident_host", "resident_process"]

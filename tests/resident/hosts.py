@@ -129,9 +129,10 @@ def start(host: Host) -> subprocess.Popen[bytes]:
 
 
 def _start(host: Host) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(SERVER), host.environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.Popen(
         [sys.executable, "-m", "tensorpoint", "host", "serve"],
-        env={**host.environment, "PYTHONPATH": str(SERVER)},
+        env={**host.environment, "PYTHONPATH": path},
     )
 
 

@@ -282,6 +282,42 @@ def test_our_own_processes_are_forks_too_and_die_with_the_editors(
             _expect_end_of(pid, *forks)
 
 
+def test_two_editors_in_one_workspace_do_not_meet(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both start a host, of which there is one; each has its program, stops, locals and end."""
+    host.client.stop()
+    _find(host, monkeypatch)  # they wait until it is ready
+    program = write("import sys\nname = sys.argv[1]\nname += '!'  # here\nprint(name)\n")
+    with Session() as one, Session() as other:
+        for session in (one, other):
+            session.initialize()
+        given: Message = {"program": str(program), "console": "internalConsole"}
+        for session, name in ((one, "one"), (other, "other")):
+            session.send("launch", args=[name], **given)
+        for session in (one, other):
+            session.expect("initialized")
+            source, lines = {"path": str(program)}, [{"line": line_of(program, "# here")}]
+            session.request("setBreakpoints", source=source, breakpoints=lines)
+            session.request("configurationDone")
+        stops = [session.stopped() for session in (one, other)]
+        values = [
+            session.evaluate("name", stop)
+            for session, stop in zip((one, other), stops, strict=True)
+        ]
+        assert values == ["'one'", "'other'"]
+        first, second = (session.expect_process() for session in (one, other))
+        running = {pid for zygote in host.status().zygotes for pid in zygote.running}
+        assert {first, second} <= running
+        one.request("disconnect", terminateDebuggee=True)
+        _expect_end_of(first)
+        other.resume(stops[1])
+        assert other.exit_code() == 0
+        assert "other!" in other.output("stdout")
+    log = (host.folder / "log" / "host.log").read_text()
+    assert log.count("listens at") == 2  # that of this test before, and one for both
+
+
 def test_a_module_of_the_program_that_shadows_one_of_ours_wins(
     resident: Host, write: Write
 ) -> None:

@@ -271,8 +271,9 @@ class _Builder:
             status = os.lstat(pack.folder())
             if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _make_room(size):
                 return None
-            new = f"{path}.{os.getpid()}"
+            new = f"{path}.{os.urandom(6).hex()}"
             number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            _lock(number)
         except OSError:
             return None
         return cls(path, new, number, {"source": source, "dtype": dtype})
@@ -338,18 +339,33 @@ def _pack_path(source: str, dtype: str) -> str:
     return f"{pack.folder()}/{name}.pack"
 
 
+def _is_abandoned(path: str) -> bool:
+    """Whether the maker of a pack has ended: its lock has gone with it, also in a container."""
+    with open(path, "rb") as stream:
+        return _lock(stream.fileno())
+
+
+def _lock(number: int) -> bool:
+    """Hold a file until it is closed; False if another process does."""
+    import fcntl  # not on Windows, where the rest of this module is imported as well
+
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _make_room(size: int) -> bool:
     """Let packs go that were used longest ago, until there is room for one more."""
     found: list[tuple[float, int, str]] = []
     for entry in os.scandir(pack.folder()):
         with suppress(OSError):
-            pid = entry.name.rpartition(".")[2]
-            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                os.unlink(entry.path)  # its maker has been killed
-                continue
-            status = entry.stat()
-            if not pid.isdigit():
+            if entry.name.endswith(".pack"):
+                status = entry.stat()
                 found.append((status.st_mtime, status.st_size, entry.path))
+            elif _is_abandoned(entry.path):
+                os.unlink(entry.path)
     found.sort(reverse=True)
     disk = os.statvfs(pack.folder())
     free = disk.f_bavail * disk.f_frsize

@@ -331,7 +331,9 @@ class Session(Paused):
         if self._agent_wanted:
             plan = self._tensorpoints.plan()
             try:
-                self._pid = (await boot(self._debugpy, plan)).get("pid")
+                told = await boot(self._debugpy, plan)
+                self._pid = told.get("pid")
+                self._last_run.on_agent(told.get("age"))
                 self._agent_running = True
                 if self._tensorpoints.plan() != plan:  # an eager client did not wait
                     self._sync_plan()

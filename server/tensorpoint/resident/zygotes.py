@@ -38,7 +38,9 @@ _NOT_FOR_ITSELF = frozenset({"PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONINSP
 _AGAIN_S = 60.0
 #: Modules that are worth a new zygote: fewer cost a program less than the imports would now.
 _WORTH = 10
-_MOST_LEARNED = 3000
+#: torch and transformers are 2,600. Beyond it nothing more is learnt: if what is used longest ago
+#: went, two programs in turn would have each other's zygotes replaced at every run.
+_MOST_LEARNED = 10_000
 _numbers = itertools.count(1)
 
 
@@ -73,9 +75,9 @@ class Zygote:
         self.process.stdin.close()
 
     def kill(self) -> None:
-        """End it and what it runs, at once."""
+        """End it and what it runs, at once: its group, since an interpreter may be a script."""
         with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Resident:
@@ -125,11 +127,13 @@ class Resident:
         if self.key.tools:
             return
         self.used = time.monotonic()
-        new = [name for name in names if name not in self._learned]
-        self._learned = dict.fromkeys([*self._learned, *new][-_MOST_LEARNED:])
+        room = max(_MOST_LEARNED - len(self._learned), 0)
+        new = [name for name in dict.fromkeys(names) if name not in self._learned][:room]
         if new:
+            self._learned |= dict.fromkeys(new)
             _write_learned(self.key.name, self._learned)
-        missing = [] if self._zygote is None else [*{*names} - self._zygote.preloaded]
+        there = frozenset(self._learned) if self._zygote is None else self._zygote.preloaded
+        missing = [name for name in names if name in self._learned and name not in there]
         if len(missing) >= _WORTH and self._starting is None and not self._unsafe:
             _log.info("%s: %d modules more are imported", self.key.name, len(missing))
             self._start()

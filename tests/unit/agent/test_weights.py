@@ -328,5 +328,10 @@ def test_the_command_line_lists_and_drops_them(
     assert not packs.exists()
     assert host("weights") == 0
     assert "no weights are kept" in capsys.readouterr().err
+    assert host("weights", drop=True) == 0  # there is nothing to drop
+    packs.write_text("what can't be removed as a folder is")
+    assert host("weights", drop=True) == 1
+    assert f"{packs}: Not a directory" in capsys.readouterr().err
+    packs.unlink()
     kept.want(False)
     _same(model, _load(checkpoint, torch.float32))  # who has mapped them keeps them
