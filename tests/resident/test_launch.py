@@ -19,6 +19,7 @@ from tests.conftest import Write
 from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
 from tests.resident.hosts import Host
+from tests.resident.test_faults import NO_TORCH
 
 pytestmark = pytest.mark.xdist_group("resident")
 
@@ -224,6 +225,27 @@ def test_what_it_is_asked_wrongly_is_refused(write: Write) -> None:
         session.initialize()
         reason = session.refused("launch", program=str(write("")), resident="yes")
         assert reason == '"resident" must be true or false'
+
+
+def test_modules_that_a_configuration_names_are_imported_ahead(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _find(host, monkeypatch)
+    module = write("import os\nwhere = os.getpid()\n", "packages/heavy.py")
+    paths = {"PYTHONPATH": f"{module.parent}{os.pathsep}{NO_TORCH['PYTHONPATH']}"}
+    program = write("import os, heavy\nprint('ahead', heavy.where == os.getppid())\n")
+    with Session() as session:  # a zygote that has been asked for nothing
+        session.launch(program, env=paths)
+        assert session.exit_code() == 0 and "ahead False" in session.output("stdout")
+    with Session() as session:
+        session.launch(program, env=paths, preload=["heavy", "nothing.at_all"])
+        assert session.exit_code() == 0 and "ahead True" in session.output("stdout")
+        told = "nothing.at_all can't be imported ahead (ModuleNotFoundError: No module named"
+        assert told in session.output("console")
+    with Session() as session:
+        session.initialize()
+        reason = session.refused("launch", program=str(program), preload=["import os"])
+        assert reason.startswith('"preload" must be a list of names of modules')
 
 
 def test_the_first_launch_is_cold_and_says_so(

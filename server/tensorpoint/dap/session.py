@@ -209,8 +209,9 @@ class Session(Paused):
                 launch.check_interpreter(arguments)
                 launch.read_environment(arguments)
                 self._children.is_local = True
+                preload = resident.take_preload(arguments)
                 if resident.take_resident(arguments) and not self._transparent:
-                    self._resident = resident.Launch(arguments)
+                    self._resident = resident.Launch(arguments, preload)
             texts: list[str] = []
             if not self._transparent:
                 texts = launch.take_tensorpoints(arguments)

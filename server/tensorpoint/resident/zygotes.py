@@ -97,6 +97,8 @@ class Resident:
         self._retired: set[Zygote] = set()
         self._learned = _read_learned(key.name)
         self._unsafe = False
+        #: What clients want imported besides; never forgotten, since the next will ask again.
+        self._asked: dict[str, None] = {}
         #: Where `tensorpoint dap` finds the way here.
         self._offered: Path | None = None
         self.used = time.monotonic()
@@ -104,23 +106,37 @@ class Resident:
     async def acquire(self, wanted: Environment, wait: bool) -> Answer:
         """Where to ask for a process now; starts a zygote if there is none."""
         self.used = time.monotonic()
+        self._asked |= dict.fromkeys(wanted.preload)
         note = ""
         if self._zygote is not None and (changed := self._zygote.stale()):
             note = f"{changed} has changed"
             self._retire("stale: " + note)
+        failed_lately = self._failure and time.monotonic() - self._failed_at < _AGAIN_S
         if self._zygote is None and self._starting is None:
-            if self._failure and time.monotonic() - self._failed_at < _AGAIN_S:
+            if failed_lately:
                 return Answer("unavailable", note=self._failure)
             self._wanted = wanted
             self._start()
-        if self._zygote is None and wait and self._starting is not None:
+        elif self._starting is None and self._lacks(wanted.preload) and not failed_lately:
+            self._start()  # this program has what there is
+        if wait and self._starting is not None and self._lacks(wanted.preload):
             await asyncio.wait({self._starting})
         if self._zygote is not None:
             zygote = self._zygote
-            return Answer("ready", zygote.socket, zygote.token, zygote.executable, note)
+            notes = [note] if note else []
+            for name in wanted.preload:
+                if name in zygote.failed:
+                    notes.append(f"{name} can't be imported ahead ({zygote.failed[name]})")
+            if self._failure and self._lacks(wanted.preload):
+                notes.append(self._failure)
+            return Answer("ready", zygote.socket, zygote.token, zygote.executable, "; ".join(notes))
         if self._starting is None:
             return Answer("unavailable", note=self._failure)
         return Answer("starting", note=note)
+
+    def _lacks(self, names: tuple[str, ...]) -> bool:
+        """Whether there is no zygote that has these, or has tried to import them."""
+        return self._zygote is None or not self._zygote.preloaded.issuperset(names)
 
     def learn(self, names: tuple[str, ...]) -> None:
         """Have what programs here import imported from now on."""
@@ -221,7 +237,7 @@ class Resident:
     async def _spawn(self) -> Zygote:
         learned = () if self._unsafe else tuple(self._learned)
         usual = () if self.key.tools else PRELOAD
-        preload = tuple(dict.fromkeys((*usual, *self._wanted.preload, *learned)))
+        preload = tuple(dict.fromkeys((*usual, *self._asked, *learned)))
         path = self._folder / f"zygote-{self.key.name}-{next(_numbers) % 10000}"
         path.unlink(missing_ok=True)
         # As in a debugger: only modules that aren't frozen can be stepped into.
