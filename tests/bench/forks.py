@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -204,4 +205,4 @@ def _weights(folder: Path, rounds: int, checkpoint_mb: int) -> Fork:
     finally:
         for each in pack.packs():
             if each.source.startswith(str(folder)):
-                Path(each.path).unlink()
+                shutil.rmtree(each.path)

@@ -124,9 +124,11 @@ class Resident:
         if self._zygote is not None:
             zygote = self._zygote
             notes = [note] if note else []
-            for name in wanted.preload:
-                if name in zygote.failed:
-                    notes.append(f"{name} can't be imported ahead ({zygote.failed[name]})")
+            notes += [
+                f"{name} can't be imported ahead ({zygote.failed[name]})"
+                for name in wanted.preload
+                if name in zygote.failed
+            ]
             if self._failure and self._lacks(wanted.preload):
                 notes.append(self._failure)
             return Answer("ready", zygote.socket, zygote.token, zygote.executable, "; ".join(notes))
