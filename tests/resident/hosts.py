@@ -75,9 +75,10 @@ def run(
     variables = {**environment, **options.pop("env", {})}
     if "input" not in options:
         options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("timeout", 60)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
-    return subprocess.run(command, check=False, env=variables, text=True, timeout=60, **options)
+    return subprocess.run(command, check=False, env=variables, text=True, **options)
 
 
 @contextlib.contextmanager

@@ -96,6 +96,17 @@ def test_a_program_whose_zygote_refuses_runs_afresh(host: Host) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "5\n", "")
 
 
+def test_a_fork_in_development_mode_has_nothing_of_the_zygotes_to_warn_of(host: Host) -> None:
+    answer = host.acquire((sys.executable, "-X", "dev"), **NO_TORCH)
+    code = "import sys; print(sys.flags.dev_mode)"
+    environment = {**host.environment, **NO_TORCH}
+    command = host.command("-X", "dev", "-c", code, answer=answer)
+    result = run(command, environment)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+    assert only_zygote(host).runs == 1
+    assert "ResourceWarning" not in host.log()
+
+
 def test_a_clock_that_is_set_changes_nothing(write: Write) -> None:
     """The wall clock of a host and its zygotes goes a day ahead, and two days back."""
     ahead = write("0", "ahead")

@@ -159,6 +159,8 @@ class Launch:
         for name, value in changes.items():
             if value is None:
                 variables.pop(name, None)
+        if self._arguments.get("gevent"):  # as debugpy's launcher does
+            variables["GEVENT_SUPPORT"] = "True"
         interpreter, *options = self._python
         if os.sep in interpreter:
             interpreter = os.path.join(self._arguments.get("cwd") or os.getcwd(), interpreter)

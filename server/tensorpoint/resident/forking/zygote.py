@@ -275,10 +275,11 @@ class Zygote:
     def _close_all(self, mine: _Stub) -> None:
         """In a child: keep nothing of the zygote's open but the files that came for this one."""
         for key in list(self._selector.get_map().values()):
-            try:
-                os.close(key.fd)
-            except OSError:
-                pass
+            file: Any = key.fileobj
+            if isinstance(file, socket.socket):  # which would close its number once more
+                file.close()
+            else:
+                os.close(file)
         self._selector.close()
         os.close(self._out)
         os.close(self._spare)
