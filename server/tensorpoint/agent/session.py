@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -162,7 +163,7 @@ class Agent:
             self._switch,
             self._on_fault,
         )
-        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
+        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norms)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._maps = AttentionMaps(self._switch_maps)
@@ -221,6 +222,7 @@ class Agent:
                 "python": sys.version.partition(" ")[0],
                 "torch": getattr(sys.modules.get("torch"), "__version__", None),
                 "armed": len(plan.tensorpoints),
+                "age": _age(),
             }
         )
 
@@ -487,6 +489,16 @@ class Agent:
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()
+
+
+def _age() -> float | None:
+    """For how many seconds this process has run, by a clock that nobody sets (Linux)."""
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            ticks = int(stream.read().rpartition(b")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return None
 
 
 #: Held while the agent is made: `listen` and `watch` are called on any thread.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...wire import TensorSummary
@@ -91,6 +92,8 @@ class Watch:
     options: ClassVar[tuple[str, ...]] = ()
     #: What it has a method for but need not hear of, as it is armed now.
     deaf_to: frozenset[str] = frozenset()
+    #: The norm of a gradient below which it does nothing in `on_parameter_gradient`.
+    least_gradient: float = -inf
 
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these rules from now on; none switches the watch off."""
