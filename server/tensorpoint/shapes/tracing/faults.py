@@ -57,7 +57,7 @@ def failures(failed: Failed, source: Source) -> Iterator[ShapeDiagnostic]:
             each is None or (each.span, each.clash) != (first.span, first.clash) for each in faults
         ):
             return
-        if set(first.clash) & _constants(target):
+        if set(first.clash) & constants(target):
             return  # what clashes may be the guess
         if any(each.origin != "first use" for each in target.inputs if each.origin not in _SAID):
             return
@@ -66,7 +66,7 @@ def failures(failed: Failed, source: Source) -> Iterator[ShapeDiagnostic]:
         yield diagnostic(first, "error", sizes, source)
 
 
-def _constants(target: Target) -> set[str]:
+def constants(target: Target) -> set[str]:
     """The sizes of guessed inputs that are numbers."""
     guessed = [each for each in target.inputs if each.origin not in _SAID]
     return {size for each in guessed for spec in tensors(each.value) for size in spec.shape}

@@ -22,13 +22,16 @@ from ...wire.shapes import (
 )
 from .errors import first_line
 from .faults import (
+    Limit,
     dtype_faults,
     failures,
     limit_faults,
     limits_of,
+    said,
     silent_broadcasts,
     squeezed_batch,
 )
+from .flips import Ask, Flips
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
@@ -38,23 +41,24 @@ from .quiet import keep_quiet
 from .rewriting import Source
 from .running import Target
 from .source import FileModule
-from .symbolic import agreeing, conditions_of, trace_symbolic
+from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
 from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
+_FLIP_SECONDS = 6.0
 _OURS = str(Path(__file__).parents[2])
 
 
-def trace(payload: dict[str, Any]) -> dict[str, Any]:
-    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON."""
+def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
+    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
     fields: dict[str, Any] = {**payload, "specs": tuple(payload.get("specs", ()))}
     request = ShapeRequest(**fields)
-    return dataclasses.asdict(table_of(request))
+    return dataclasses.asdict(table_of(request, ask))
 
 
-def table_of(request: ShapeRequest) -> ShapeTable:
+def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
     """Trace every root of the file."""
     began = time.perf_counter()
     before = set(sys.modules)
@@ -72,7 +76,7 @@ def table_of(request: ShapeRequest) -> ShapeTable:
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
-    table = _Table(file, request.symbolic)
+    table = _Table(file, request.symbolic, ask)
     table.untraced += file.problems
     for name in names:
         try:
@@ -102,8 +106,8 @@ def table_of(request: ShapeRequest) -> ShapeTable:
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, thorough: bool) -> None:
-        self._file, self._thorough = file, thorough
+    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None) -> None:
+        self._file, self._thorough, self._ask = file, thorough, ask
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -119,24 +123,41 @@ class _Table:
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
-            agreed: set[int] = set()
-            if self._thorough:
-                symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
-                agreed = agreeing(found, symbolic)
-                self.conditions += [
-                    dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
-                ]
-            self.hints += hints_of(found, self._file.sites, agreed)
-            if self._thorough:
-                self.diagnostics += silent_broadcasts(found, source)
-                self.diagnostics += dtype_faults(found, source)
-                self.diagnostics += limit_faults(found, limits, source)
-                self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            if not self._thorough:
+                self.hints += hints_of(found, self._file.sites)
+                return
+            symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
+            self.conditions += [
+                dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
+            ]
+            self.hints += hints_of(found, self._file.sites, agreeing(found, symbolic))
+            self.diagnostics += silent_broadcasts(found, source)
+            self.diagnostics += dtype_faults(found, source)
+            self.diagnostics += limit_faults(found, limits, source)
+            self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            if self._ask is not None:
+                self._turn(found, symbolic, spec.limits, limits)
             return
         faults = list(failures(found, source)) if found else []
         self.diagnostics += faults
         if not faults:
             self.untraced.append(_why_not(name, found))
+
+
+    def _turn(
+        self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
+    ) -> None:
+        """Add what fails on the other sides of branches, where nothing is said yet."""
+        assert self._ask is not None
+        rules = limits_on(declared, found.target.symbols)
+        if said(found.target):  # what fails beyond them has been said
+            rules += [limit.rule for limit in limits]
+        flips = Flips(
+            *(found, self._file.source, self._file.sites),
+            *(_smt(rules), self._ask, _FLIP_SECONDS),
+        )
+        places = {each.span for each in self.diagnostics}
+        self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
 
 
 def _given(texts: tuple[str, ...]) -> Spec:

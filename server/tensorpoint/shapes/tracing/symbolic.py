@@ -45,10 +45,17 @@ class Symbolic:
     error: BaseException | None = None
 
 
-def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
-    """Run the call once more, with symbols; given up after some seconds, with what there is."""
+def trace_symbolic(
+    probed: Probed, source: Source, seconds: float, sizes: Sizes | None = None
+) -> Symbolic:
+    """Run the call once more, with symbols; given up after some seconds, with what there is.
+
+    It goes the way of `sizes`, those of the first probe if None.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from .readable import opposite, readable  # sympy: probes alone don't need it
 
     target, recorder = probed.target, probed.target.recorder
     conditions: list[Condition] = []
@@ -73,21 +80,22 @@ def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
                 text = smt(expression, names)
             except Unprintable:
                 return
-            conditions.append(
-                Condition(place, text, _readable(expression, names), _by_file(frame, source))
-            )
+            said, other = readable(expression, names), opposite(expression, names)
+            conditions.append(Condition(place, text, said, other, _by_file(frame, source)))
 
     environment = Noting(duck_shape=False)
     mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
     mode.cache_enabled = False  # twice as slow with it: symbols miss
-    sizes = {
-        name: size for name, size in probed.runs[0].sizes.items() if name not in probed.plan.fixed
+    free = {
+        name: size
+        for name, size in (sizes or probed.runs[0].sizes).items()
+        if name not in probed.plan.fixed
     }
     result = Symbolic([], conditions, names)
     recorder.take()
     watch = _Deadline(time.monotonic() + seconds)
     try:
-        symbols = _symbols(environment, sizes, names)
+        symbols = _symbols(environment, free, names)
         symbols.update(probed.plan.fixed)
         assumptions = Assumptions(source.path)
         cpu, answers = OnMeta(assumptions, torch.device("cpu")), WithoutValues(assumptions)
@@ -155,13 +163,6 @@ def _by_file(frame: Any, source: Source) -> bool:
 
 
 _SYMBOLS = ("symbolic_shapes.py", "sym_node.py", "torch/__init__.py", "recording.py", "_compile.py")
-
-
-def _readable(expression: Any, names: dict[Any, str]) -> str:
-    import sympy
-
-    named = expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in names.items()})
-    return str(named)
 
 
 # -- origins
