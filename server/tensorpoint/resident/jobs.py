@@ -72,7 +72,7 @@ async def run_job(
 
     The variables of `environment` have to be those that this process was started with. With `reply`
     the function has a second argument, by which it asks: `reply` gets the question as JSON has it,
-    on a thread, and returns what goes back. One that raises ends the job.
+    on a thread, and returns what goes back. If it raises, the job ends and this raises the same.
     """
     began = time.monotonic()
     try:

@@ -16,7 +16,7 @@ class Chunked(nn.Module):
             # fault fails when T == 777 (T = 777)
             return self.wide(x)
         if 40 < x.shape[1] < 60 and x.shape[0] > 8:
-            # fault fails when
+            # fault fails when T > 40 and B > 8 (B = 9, T = 41)
             x = x.view(-1, 31)
         return self.fc(x)
 
@@ -45,7 +45,7 @@ class Nested(nn.Module):
         if x.shape[1] % 11 == 3:
             x = x * 2
             if y.shape[0] == 400:
-                # fault fails when U == 400 (T = 25, U = 400)
+                # fault fails when T % 11 == 3 and U == 400 (T = 14, U = 400)
                 y = y.view(-1, 7)
         return self.fc(x), y
 
@@ -61,7 +61,7 @@ class Together(nn.Module):
         if x.shape[1] % 11 == 3:
             z = z[:, :4]
         if y.shape[0] == 400:
-            # fault fails when T % 11 == 3 and U == 400 (T = 25, U = 400)
+            # fault fails when T % 11 == 3 and U == 400 (T = 14, U = 400)
             z = self.fc(z)
         return x, y, z
 

@@ -1,7 +1,7 @@
 """Carries out one job: calls a function with a JSON payload; its answer goes back as JSON.
 
-`python job.py [--asks] MODULE:FUNCTION MEMORY_MIB PATH...`, payload on standard input, the answer on
-what standard output was: what the function prints goes to standard error. With `--asks` the
+`python job.py [--asks] MODULE:FUNCTION MEMORY_MIB PATH...`, payload on standard input, the answer
+on what standard output was: what the function prints goes to standard error. With `--asks` the
 function has a second argument, by which it asks who wants the answer: a line of JSON goes there,
 one comes back. Runs in a fork of a zygote or, cold, in a process of its own; standard library only,
 and nothing of ours stays importable.

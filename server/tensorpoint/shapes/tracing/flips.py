@@ -165,9 +165,11 @@ class Flips:
         fault = _fault_of(flip.run, self._source)
         if fault is None or (not said(target) and not self._constant(fault, flip, way)):
             return None
-        result = self._least(flip.run, fault)
-        fault = _fault_of(result, self._source) or fault
-        sizes = result.sizes
+        if way.turned:
+            result = self._least(flip.run, fault)
+            fault = _fault_of(result, self._source) or fault
+            flip = Flip(flip.conditions, result)
+        sizes = flip.run.sizes
         if not confirmed(target, sizes, fault, self._source):
             return None
         changed = {name: size for name, size in sizes.items() if size != self._base[name]}

@@ -143,7 +143,6 @@ class _Table:
         if not faults:
             self.untraced.append(_why_not(name, found))
 
-
     def _turn(
         self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
     ) -> None:

@@ -31,7 +31,8 @@ class _Python(StrPrinter):
     def _print_FloorDiv(self, expr: Any) -> str:  # noqa: N802
         return self._operator(expr, "//")
 
-    _print_PythonMod, _print_CleanDiv = _print_Mod, _print_FloorDiv
+    _print_PythonMod = _print_Mod  # noqa: N815
+    _print_CleanDiv = _print_FloorDiv  # noqa: N815
 
     def _print_Max(self, expr: Any) -> str:  # noqa: N802
         return f"max({', '.join(self._print(each) for each in expr.args)})"
