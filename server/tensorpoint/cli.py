@@ -472,6 +472,9 @@ def _shapes(options: argparse.Namespace) -> int:
     if bool(options.file) == bool(options.object):
         print("tensorpoint shapes: name a FILE or --object MODULE:CLASS", file=sys.stderr)
         return 2
+    if options.class_name and options.object:
+        print("tensorpoint shapes: --class goes with a FILE, --object names one", file=sys.stderr)
+        return 2
     if options.config and not options.object:
         print("tensorpoint shapes: --config goes with --object", file=sys.stderr)
         return 2

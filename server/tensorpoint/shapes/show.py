@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, TracedCall
+from .amounts import amount
 from .branches import PRELUDE
 from .calling import environment_of, trace
 
@@ -164,23 +165,12 @@ def _print_call(console: Console, call: TracedCall) -> None:
         f"{i.name}: {i.dtype}[{', '.join(i.shape)}]" if i.shape else f"{i.name}: {i.dtype}"
         for i in call.inputs
     )
-    facts = [f"{_large(call.parameters)} parameters"] if call.parameters else []
+    facts = [f"{amount(call.parameters)} parameters"] if call.parameters else []
     if call.flops:
         sizes = ", ".join(f"{name} = {size}" for name, size in call.sizes.items())
-        facts.append(
-            f"{_large(call.flops)} FLOPs at {sizes}" if sizes else f"{_large(call.flops)} FLOPs"
-        )
+        facts.append(amount(call.flops, "FLOPs") + (f" at {sizes}" if sizes else ""))
     origins = ", ".join(dict.fromkeys(i.origin for i in call.inputs))
     console.print(f"[bold]{escape(call.constructor)}[/]({escape(inputs)}) → {escape(call.output)}")
     console.print(
         f"  [dim]{escape(' · '.join([*facts, f'inputs: {origins}', *call.assumptions]))}[/]"
     )
-
-
-def _large(number: int) -> str:
-    value = float(number)
-    for unit in ("", " k", " M", " G"):
-        if value < 1000:
-            return f"{value:.3g}{unit}"
-        value /= 1000
-    return f"{value:.3g} T"

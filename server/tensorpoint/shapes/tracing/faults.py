@@ -77,7 +77,9 @@ def confirmed(target: Target, sizes: Sizes, fault: Fault, source: Source) -> boo
     if too_large(target):
         return True
     error = real_error(target, sizes)
-    return error is not None and place_of(error, source) == fault.span
+    if error is None or isinstance(error, TooLong):
+        return False
+    return place_of(error, source) == fault.span
 
 
 def diagnostic(

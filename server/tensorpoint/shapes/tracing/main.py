@@ -195,13 +195,19 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
 
 
 def _why_not(name: str, failed: Failed | None) -> str:
-    error = failed.crashed[0].error if failed and failed.crashed else None
-    if failed is None or error is None:
+    """Why a class has no shapes, and what to do."""
+    if failed is None or not failed.crashed or failed.crashed[0].error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    inputs = ", ".join(f"{each.name}: {each.value}" for each in failed.target.inputs)
+    target, error = failed.target, failed.crashed[0].error
+    inputs = ", ".join(f"{each.name}: {each.value}" for each in target.inputs)
+    what = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    if not target.inputs:
+        return f"{name} does not run: {what}"
+    if said(target):
+        return f"{name} does not run with {inputs}, as specified: {what}"
     return (
-        f"{name} does not run with {inputs}: {type(error).__name__}: {first_line(error)}. If its "
-        f"inputs are others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+        f"{name} does not run with the inputs that were guessed: {what}. "
+        f"Say what they are, in the place of # tensorpoint: {inputs}"
     )
 
 

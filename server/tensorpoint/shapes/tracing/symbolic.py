@@ -23,7 +23,7 @@ import torch
 from ...wire.shapes import Condition
 from .fitting import value_of
 from .inputs import Sizes, make
-from .modes import Assumptions, OnMeta, TooLong, WithoutValues
+from .modes import Assumptions, Deadline, OnMeta, WithoutValues
 from .positions import place_in
 from .probing import Probed, Seen
 from .recorder import Observation
@@ -93,7 +93,7 @@ def trace_symbolic(
     }
     result = Symbolic([], conditions, names)
     recorder.take()
-    watch = _Deadline(time.monotonic() + seconds)
+    watch = Deadline(time.monotonic() + seconds)
     try:
         symbols = _symbols(environment, free, names)
         symbols.update(probed.plan.fixed)
@@ -120,21 +120,6 @@ def _faked(module: Any) -> Any:
         is_parameter = isinstance(tensor, torch.nn.Parameter)
         known[id(tensor)] = torch.nn.Parameter(fake, requires_grad=False) if is_parameter else fake
     return copy.deepcopy(module, known)
-
-
-class _Deadline(torch.overrides.TorchFunctionMode):
-    """Gives up in the next function of torch."""
-
-    def __init__(self, end: float) -> None:
-        super().__init__()
-        self._end = end
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if time.monotonic() > self._end:
-            raise TooLong
-        return func(*args, **(kwargs or {}))
 
 
 def _symbols(environment: Any, sizes: Sizes, names: dict[Any, str]) -> dict[str, Any]:
