@@ -90,6 +90,7 @@ def describe_hint(hint: ShapeHint, table: ShapeTable) -> str:
     if hint.count > 1 and len(hint.executions) <= 1:
         lines.append(f"- the same in {hint.count} executions")
     lines += [f"- `{constant}`" for constant in hint.constants]
+    lines += [f"- {note}" for note in hint.notes]
     if hint.parameters:
         lines.append(f"- {amount(hint.parameters)} parameters")
     call = call_of(hint, table)

@@ -20,7 +20,7 @@ from .branches import PRELUDE
 from .calling import environment_of, trace
 
 #: What JSON has beside the place.
-_HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count")
+_HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count", "notes")
 _DIAGNOSTIC = ("severity", "code", "message", "witness")
 _COLORS = {"error": "red", "warning": "yellow", "information": "blue", "hint": "dim"}
 
@@ -37,6 +37,7 @@ class Options:
     config: str = ""
     smt2: Path | None = None
     python: str | None = None
+    plugins: tuple[str, ...] = ()
 
 
 def shapes(options: Options) -> int:
@@ -55,6 +56,7 @@ def shapes(options: Options) -> int:
         options.specs,
         object=options.object,
         config=os.path.abspath(options.config) if options.config else "",
+        plugins=options.plugins,
     )
     outcome = asyncio.run(trace(request, environment_of(options.python)))
     table = outcome.value
@@ -132,9 +134,11 @@ def _print(console: Console, table: ShapeTable, text: str) -> None:
     notes: dict[int, list[str]] = {}
     for hint in table.hints:
         if hint.kind in ("target", "argument"):
-            notes.setdefault(hint.span.line, []).append(f"{hint.name}: {hint.text}")
+            said = " · ".join((f"{hint.name}: {hint.text}", *hint.notes))
+            notes.setdefault(hint.span.line, []).append(said)
         elif hint.kind == "return":
-            notes.setdefault(hint.span.end_line, []).append(f"→ {hint.text}")
+            said = " · ".join((f"→ {hint.text}", *hint.notes))
+            notes.setdefault(hint.span.end_line, []).append(said)
     faults: dict[int, list[ShapeDiagnostic]] = {}
     for found in table.diagnostics:
         faults.setdefault(found.span.line, []).append(found)

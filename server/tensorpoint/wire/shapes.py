@@ -41,6 +41,8 @@ class ShapeRequest:
     #: configuration class is made from.
     object: str = ""
     config: str = ""
+    #: Plugins to load beside those of installed packages, `module:function`.
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class ShapeHint:
     parameters: int | None = None
     flops: int | None = None
     bytes: int | None = None
+    #: What plugins have attached to the call.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,16 @@ def test_a_limit_of_a_size_that_a_call_does_not_have_is_not_its(write: Write) ->
     [
         ("x: f32[B, T, 8], T % 0 == 0", "", "line 6: 'T % 0 == 0' divides by 0"),
         ("x: {f(): f32[B, 8]}", "", "line 6: a key of a dict"),
-        ("x: f32[B, T - 9999, 8]", "", "Net does not run with x: f32[B, T - 9999, 8], as specified"),
-        ("x: f32[B, T - 9999, 8]", ", z", "Net does not run with the inputs that were guessed: Run"),
+        (
+            "x: f32[B, T - 9999, 8]",
+            "",
+            "Net does not run with x: f32[B, T - 9999, 8], as specified",
+        ),
+        (
+            "x: f32[B, T - 9999, 8]",
+            ", z",
+            "Net does not run with the inputs that were guessed: Run",
+        ),
     ],
 )
 def test_a_specification_that_can_not_be_is_refused(

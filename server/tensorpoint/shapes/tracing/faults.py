@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...wire.shapes import ShapeDiagnostic, Span
+from ...wire.shapes import ShapeDiagnostic
 from .errors import Fault, fault_of, first_line, place_of
 from .inputs import Sizes, tensors
 from .modes import TooLong
@@ -94,21 +94,12 @@ def diagnostic(
     if at and not rule:
         message += f" (at {at})"
     return ShapeDiagnostic(
-        _in_characters(fault.span, source),
+        source.in_characters(fault.span),
         severity,
         fault.code,
         message,
         dict(sizes),
         tuple(related_to(fault, source)),
-    )
-
-
-def _in_characters(span: Span, source: Source) -> Span:
-    return Span(
-        span.line,
-        source.column(span.line, span.col),
-        span.end_line,
-        source.column(span.end_line, span.end_col),
     )
 
 
@@ -235,7 +226,7 @@ def silent_broadcasts(probed: Probed, source: Source) -> Iterator[ShapeDiagnosti
         if name not in probed.target.symbols:
             continue
         yield ShapeDiagnostic(
-            _in_characters(span, source),
+            source.in_characters(span),
             "warning",
             "silent-broadcast",
             f"[{name}, 1] against [{name}] becomes [{name}, {name}]: each row meets all "

@@ -36,6 +36,7 @@ from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
 from .objects import load_object, make_object
+from .plugins import Plugins
 from .probing import Failed, Probed, probe
 from .quiet import keep_quiet
 from .rewriting import Source
@@ -53,7 +54,8 @@ _OURS = str(Path(__file__).parents[2])
 def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
     """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
-    fields: dict[str, Any] = {**payload, "specs": tuple(payload.get("specs", ()))}
+    lists = {name: tuple(payload.get(name, ())) for name in ("specs", "plugins")}
+    fields: dict[str, Any] = {**payload, **lists}
     request = ShapeRequest(**fields)
     return dataclasses.asdict(table_of(request, ask))
 
@@ -76,8 +78,11 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
-    table = _Table(file, request.symbolic, ask)
-    table.untraced += file.problems
+    plugins = Plugins()
+    plugins.load(request.plugins)
+    plugins.put_in_place(file.namespace)
+    table = _Table(file, request.symbolic, ask, plugins)
+    table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         try:
             made = (
@@ -106,8 +111,8 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None) -> None:
-        self._file, self._thorough, self._ask = file, thorough, ask
+    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None, plugins: Plugins) -> None:
+        self._file, self._thorough, self._ask, self._plugins = file, thorough, ask, plugins
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -118,19 +123,19 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = try_inputs(self._file, name, made, spec)
+        found = try_inputs(self._file, name, made, spec, self._plugins)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
             if not self._thorough:
-                self.hints += hints_of(found, self._file.sites)
+                self.hints += hints_of(found, source, self._file.sites)
                 return
             symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
             self.conditions += [
                 dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
             ]
-            self.hints += hints_of(found, self._file.sites, agreeing(found, symbolic))
+            self.hints += hints_of(found, source, self._file.sites, agreeing(found, symbolic))
             self.diagnostics += silent_broadcasts(found, source)
             self.diagnostics += dtype_faults(found, source)
             self.diagnostics += limit_faults(found, limits, source)
@@ -172,11 +177,16 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def try_inputs(file: FileModule, name: str, made: Made, spec: Spec) -> Probed | Failed | None:
+def try_inputs(
+    file: FileModule, name: str, made: Made, spec: Spec, plugins: Plugins | None = None
+) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
     first: Failed | None = None
     for inputs in likely_inputs(made.module, spec, file.source.path):
-        target = Target(name, made.constructor, made.module, inputs, file.recorder)
+        target = Target(
+            *(name, made.constructor, made.module, inputs, file.recorder),
+            plugins=plugins or Plugins(),
+        )
         found = probe(target, spec.limits)
         if isinstance(found, Probed):
             return found

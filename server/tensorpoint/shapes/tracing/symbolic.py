@@ -22,6 +22,7 @@ import torch
 
 from ...wire.shapes import Condition
 from .fitting import value_of
+from .graph import Drawn
 from .inputs import Sizes, make
 from .modes import Assumptions, Deadline, OnMeta, WithoutValues
 from .positions import place_in
@@ -42,6 +43,7 @@ class Symbolic:
     observations: list[Observation]
     conditions: list[Condition]
     names: dict[Any, str]
+    graph: torch.fx.Graph
     error: BaseException | None = None
 
 
@@ -81,6 +83,7 @@ def trace_symbolic(
             except Unprintable:
                 return
             said, other = readable(expression, names), opposite(expression, names)
+            place = source.in_characters(place)
             conditions.append(Condition(place, text, said, other, _by_file(frame, source)))
 
     environment = Noting(duck_shape=False)
@@ -91,7 +94,8 @@ def trace_symbolic(
         for name, size in (sizes or probed.runs[0].sizes).items()
         if name not in probed.plan.fixed
     }
-    result = Symbolic([], conditions, names)
+    drawn = Drawn(source.path, target.plugins)
+    result = Symbolic([], conditions, names, drawn.graph)
     recorder.take()
     watch = Deadline(time.monotonic() + seconds)
     try:
@@ -102,8 +106,12 @@ def trace_symbolic(
         with mode, watch, cpu, answers, torch.no_grad():
             module = _faked(target.module)
             positional, keywords = make(target.inputs, symbols)
+            drawn.name([*module.named_parameters(), *module.named_buffers()])
+            drawn.name(zip((each.name for each in target.inputs if not each.keyword), positional))
+            drawn.name(keywords.items())
             recorder.on = True
-            module(*positional, **keywords)
+            with drawn:
+                module(*positional, **keywords)
     except BaseException as error:  # what FX can't follow; what was seen until then counts
         result.error = error
     finally:
