@@ -4,7 +4,8 @@ Not `make_fx`, which a call has to be followed by proxies for (12 of 13 text mod
 the cost): a dispatch mode that writes down what passes. Nodes are `call_function` with torch's own
 operators as targets; `node.meta["val"]` is the value, fake or meta, as elsewhere in torch, and
 `node.meta["place"]` the span in the file. What comes from outside is a `placeholder` with the name
-of the parameter or input. An operation in place gives a new node: its tensor is that one from then.
+of the parameter or input, and sizes that are symbols stand as text. An operation in place gives a
+new node: its tensor is that one from then.
 """
 
 from __future__ import annotations
@@ -92,7 +93,12 @@ class Drawn(TorchDispatchMode):
         return value
 
     def _nodes_in(self, value: Any) -> Any:
-        return tree_map(lambda v: self.node_of(v) if isinstance(v, torch.Tensor) else v, value)
+        return tree_map(self._argument, value)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.node_of(value)
+        return str(value) if isinstance(value, torch.SymInt) else value
 
     def _is(self, node: torch.fx.Node, value: Any) -> None:
         node.meta["val"] = value

@@ -20,6 +20,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .devices import device_faults
 from .errors import first_line
 from .faults import (
     Limit,
@@ -140,6 +141,7 @@ class _Table:
             self.diagnostics += dtype_faults(found, source)
             self.diagnostics += limit_faults(found, limits, source)
             self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            self.diagnostics += device_faults(found, self._file)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
             return

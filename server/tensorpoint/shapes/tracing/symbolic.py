@@ -200,7 +200,10 @@ def _values(
             if isinstance(dim, int):
                 row.append(dim)
                 continue
-            value = dim.node.expr.xreplace(numbers)
+            try:
+                value = dim.node.expr.xreplace(numbers)
+            except ZeroDivisionError:  # a size that these sizes are too small for
+                return None
             if not value.is_number:
                 return None
             row.append(int(value))
