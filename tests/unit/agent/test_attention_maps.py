@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,7 +34,7 @@ def test_what_torch_fuses_has_a_map_while_somebody_looks() -> None:
     maps = AttentionMaps(lambda: None)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 1).eval()
-    attention = encoder.layers[0].self_attn
+    attention: Any = encoder.layers[0].self_attn
     x = torch.randn(2, 5, 8)
     agent.hooks.install()
     agent.taps.listen([maps])
