@@ -154,7 +154,7 @@ class Recorder:
         # In a hook on a gradient this is that node, which has nothing to do with what runs here.
         self._outer_node = sys.modules["torch"]._C._current_autograd_node()
         self._look_quickly = quick_look()
-        return dispatch_mode(self._run)
+        return dispatch_mode(self._run, again=self._is_replay)
 
     def of(self, tensor: torch.Tensor) -> Made | None:
         """What made the numbers of a bad tensor; None if nothing that was seen here."""
