@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.resident.shared import cold, forked, resident_host, resident_process
+from tests.resident.shared import both_ways, cold, forked, resident_host, resident_process
 
-__all__ = ["cold", "forked", "resident_host", "resident_process"]
+__all__ = ["both_ways", "cold", "forked", "resident_host", "resident_process"]
 
 Write = Callable[..., Path]
 

@@ -77,9 +77,10 @@ def run(
     variables = {**environment, **options.pop("env", {})}
     if "input" not in options:
         options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("timeout", 100)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
-    return subprocess.run(command, check=False, env=variables, text=True, timeout=100, **options)
+    return subprocess.run(command, check=False, env=variables, text=True, **options)
 
 
 @contextlib.contextmanager
@@ -131,9 +132,10 @@ def start(host: Host) -> subprocess.Popen[bytes]:
 
 
 def _start(host: Host) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(SERVER), host.environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.Popen(
         [sys.executable, "-m", "tensorpoint", "host", "serve"],
-        env={**host.environment, "PYTHONPATH": str(SERVER)},
+        env={**host.environment, "PYTHONPATH": path},
     )
 
 

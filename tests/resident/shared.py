@@ -61,3 +61,12 @@ def python_command(host: Host | None) -> list[str]:
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not this test: a fork has torch among its modules, whether the program imports it or not."""
     monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")
+
+
+@pytest.fixture(scope="module", params=["fresh", "forked"])
+def both_ways(request: pytest.FixtureRequest) -> None:
+    """Each test of the module twice: its program is a fresh interpreter, then a fork."""
+    if request.param == "forked":
+        if request.getfixturevalue("resident_host") is None:
+            pytest.skip("nothing is forked here, or by --cold")
+        request.getfixturevalue("resident_process")

@@ -265,6 +265,17 @@ def test_an_interpreter_that_does_not_start_is_a_reason(host: Host, tmp_path: Pa
     assert "is not UTF-8" in host.acquire(TP_ODD="\udcff").note
 
 
+def test_an_interpreter_that_is_a_script_around_one_ends_too(host: Host, tmp_path: Path) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    wrapper.chmod(0o700)
+    answer = host.acquire((str(wrapper),), **NO_TORCH, TP_MARK=str(wrapper))
+    assert answer.state == "ready", answer.note
+    assert len(processes_with("TP_MARK", str(wrapper))) == 2
+    host.client.stop()
+    eventually(lambda: not processes_with("TP_MARK", str(wrapper)), "the end of both")
+
+
 def test_an_import_that_starts_a_thread_is_not_forked(host: Host, write: Write) -> None:
     module = write(
         "import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()\n",

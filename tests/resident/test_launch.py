@@ -19,6 +19,7 @@ from tests.conftest import Write
 from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
 from tests.resident.hosts import Host
+from tests.resident.test_faults import NO_TORCH
 
 pytestmark = pytest.mark.xdist_group("resident")
 
@@ -226,6 +227,27 @@ def test_what_it_is_asked_wrongly_is_refused(write: Write) -> None:
         assert reason == '"resident" must be true or false'
 
 
+def test_modules_that_a_configuration_names_are_imported_ahead(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _find(host, monkeypatch)
+    module = write("import os\nwhere = os.getpid()\n", "packages/heavy.py")
+    paths = {"PYTHONPATH": f"{module.parent}{os.pathsep}{NO_TORCH['PYTHONPATH']}"}
+    program = write("import os, heavy\nprint('ahead', heavy.where == os.getppid())\n")
+    with Session() as session:  # a zygote that has been asked for nothing
+        session.launch(program, env=paths)
+        assert session.exit_code() == 0 and "ahead False" in session.output("stdout")
+    with Session() as session:
+        session.launch(program, env=paths, preload=["heavy", "nothing.at_all"])
+        assert session.exit_code() == 0 and "ahead True" in session.output("stdout")
+        told = "nothing.at_all can't be imported ahead (ModuleNotFoundError: No module named"
+        assert told in session.output("console")
+    with Session() as session:
+        session.initialize()
+        reason = session.refused("launch", program=str(program), preload=["import os"])
+        assert reason.startswith('"preload" must be a list of names of modules')
+
+
 def test_the_first_launch_is_cold_and_says_so(
     host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +302,42 @@ def test_our_own_processes_are_forks_too_and_die_with_the_editors(
             assert session.process is not None
             session.process.kill()
             _expect_end_of(pid, *forks)
+
+
+def test_two_editors_in_one_workspace_do_not_meet(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both start a host, of which there is one; each has its program, stops, locals and end."""
+    host.client.stop()
+    _find(host, monkeypatch)  # they wait until it is ready
+    program = write("import sys\nname = sys.argv[1]\nname += '!'  # here\nprint(name)\n")
+    with Session() as one, Session() as other:
+        for session in (one, other):
+            session.initialize()
+        given: Message = {"program": str(program), "console": "internalConsole"}
+        for session, name in ((one, "one"), (other, "other")):
+            session.send("launch", args=[name], **given)
+        for session in (one, other):
+            session.expect("initialized")
+            source, lines = {"path": str(program)}, [{"line": line_of(program, "# here")}]
+            session.request("setBreakpoints", source=source, breakpoints=lines)
+            session.request("configurationDone")
+        stops = [session.stopped() for session in (one, other)]
+        values = [
+            session.evaluate("name", stop)
+            for session, stop in zip((one, other), stops, strict=True)
+        ]
+        assert values == ["'one'", "'other'"]
+        first, second = (session.expect_process() for session in (one, other))
+        running = {pid for zygote in host.status().zygotes for pid in zygote.running}
+        assert {first, second} <= running
+        one.request("disconnect", terminateDebuggee=True)
+        _expect_end_of(first)
+        other.resume(stops[1])
+        assert other.exit_code() == 0
+        assert "other!" in other.output("stdout")
+    log = (host.folder / "log" / "host.log").read_text()
+    assert log.count("listens at") == 2  # that of this test before, and one for both
 
 
 def test_a_module_of_the_program_that_shadows_one_of_ours_wins(

@@ -58,8 +58,16 @@ class Outcome(Generic[T]):
     forked: bool = False
 
 
+#: The job's standard input, output and error.
+_Files = tuple[int, int, int]
+
+
 class _Limit(Exception):
     """A limit was passed; the text says which."""
+
+
+class _NotForked(Exception):
+    """The zygote has gone since the host named it, or forks no more: nothing has run."""
 
 
 async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[T]:
@@ -69,14 +77,19 @@ async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[
     """
     began = time.monotonic()
     try:
-        answer = await asyncio.to_thread(lambda: Client().acquire(environment))
+        found = await asyncio.to_thread(lambda: Client().acquire(environment))
+        answer = found if found.state == "ready" else None
     except NoHost:
-        answer = Answer("unavailable")
-    forked = answer.state == "ready"
+        answer = None
+    forked = answer is not None
     value: T | None = None
     error = traceback = ""
     try:
-        text = await asyncio.wait_for(_carry_out(environment, job, answer), job.seconds)
+        try:
+            text = await asyncio.wait_for(_carry_out(environment, job, answer), job.seconds)
+        except _NotForked:
+            forked = False
+            text = await asyncio.wait_for(_carry_out(environment, job, None), job.seconds)
         fields: dict[str, Any] = json.loads(text)
         error, traceback = fields.get("error", ""), fields.get("traceback", "")
         if not error:
@@ -92,13 +105,13 @@ async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[
     return Outcome(value, error, traceback, time.monotonic() - began, forked)
 
 
-async def _carry_out(environment: Environment, job: Job, answer: Answer) -> bytes:
-    """The bytes that the job writes."""
+async def _carry_out(environment: Environment, job: Job, answer: Answer | None) -> bytes:
+    """The bytes that the job writes. Raises `_NotForked`, if `answer` says where to fork."""
     interpreter, *options = environment.python
     argv = [*options, _JOB, job.function, str(job.memory_mib), *job.path]
     with _pipe() as (payload_in, payload_out), _pipe() as (text_in, text_out):
         files = (payload_in.fileno(), text_out.fileno(), 2)
-        if answer.state == "ready":
+        if answer is not None:
             process: _Fork | _Fresh = _Fork(answer, argv, files)
         else:
             process = _Fresh([interpreter, *argv], environment.variables, files)
@@ -110,10 +123,13 @@ async def _carry_out(environment: Environment, job: Job, answer: Answer) -> byte
                 end.setblocking(False)
             sending = asyncio.ensure_future(_send(loop, payload_out, json.dumps(job.payload)))
             try:
-                return await _receive(loop, text_in, job.answer_bytes)
+                text = await _receive(loop, text_in, job.answer_bytes)
             finally:  # before the pipe is closed, which the loop would not hear of
                 sending.cancel()
                 await asyncio.wait({sending})
+            if not text and isinstance(process, _Fork):
+                await process.check_forked(loop)
+            return text
         finally:
             process.end()
 
@@ -147,13 +163,25 @@ def _pipe() -> Generator[tuple[socket.socket, socket.socket]]:
 class _Fork:
     """A process from a zygote; we stand in the place of its stub."""
 
-    def __init__(self, answer: Answer, argv: list[str], files: tuple[int, int, int]) -> None:
+    def __init__(self, answer: Answer, argv: list[str], files: _Files) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(answer.socket)
         body = repr({"token": answer.token, "argv": tuple(argv), "files": (0, 1, 2)}).encode()
         data = b"%d\n%s" % (len(body), body)
-        sent = socket.send_fds(self._connection, [data], files)
-        self._connection.sendall(data[sent:])
+        try:
+            self._connection.connect(answer.socket)
+            sent = socket.send_fds(self._connection, [data], files)
+            self._connection.sendall(data[sent:])
+        except OSError as error:
+            self._connection.close()
+            raise _NotForked from error
+
+    async def check_forked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise `_NotForked` unless the zygote names a process, which has ended by now."""
+        self._connection.setblocking(False)
+        with contextlib.suppress(ConnectionError):
+            if (await loop.sock_recv(self._connection, 4096)).startswith(b"pid "):
+                return
+        raise _NotForked
 
     def end(self) -> None:
         """What has not ended by itself is killed: its stub has gone."""
@@ -163,9 +191,7 @@ class _Fork:
 class _Fresh:
     """A process of its own."""
 
-    def __init__(
-        self, command: list[str], variables: dict[str, str], files: tuple[int, int, int]
-    ) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], files: _Files) -> None:
         stdin, stdout, stderr = files
         self._process = subprocess.Popen(
             command,
