@@ -256,7 +256,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tensorpoint", "run", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         env=adapter_environment(),
         check=False,
     )

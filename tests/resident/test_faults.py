@@ -181,7 +181,7 @@ def test_forty_programs_at_once_all_run_as_forks(host: Host) -> None:
         )
         for _ in range(40)
     ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes)
     assert outputs == [f"{only_zygote(host).pid}\n"] * 40
 

@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
 
 def shapes(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tensorpoint", "shapes", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_json_has_hints_diagnostics_and_the_status_of_a_check(tmp_path: Path) -> None:
@@ -71,6 +71,8 @@ def test_an_error_is_status_one_and_nothing_to_trace_is_two(write: Write) -> Non
     assert shapes(str(write("x = 1\n"))).returncode == 2
     assert "name a FILE or --object" in shapes().stderr
     assert "--config goes with --object" in shapes("x.py", "--config", "x.json").stderr
+    both = shapes("--object", "transformers:LlamaModel", "--class", "LlamaMLP")
+    assert both.returncode == 2 and "--class goes with a FILE" in both.stderr
 
 
 def test_what_can_not_be_written_or_named_is_said_in_a_line(tmp_path: Path) -> None:

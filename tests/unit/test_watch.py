@@ -75,7 +75,7 @@ def python(code: str, *flags: str) -> str:
         capture_output=True,
         text=True,
         env=adapter_environment(),
-        timeout=100,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -82,7 +82,7 @@ def booted(
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env={"PATH": os.environ["PATH"]},
     )
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ assert own is not private and own.__file__ == private.__file__
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
 
