@@ -29,23 +29,15 @@ def connected() -> Any:
 def folder() -> str:
     """The folder of the debugger's own files, with a separator at its end."""
     pydevd = sys.modules.get("pydevd")
-    if pydevd is None or not pydevd.__file__:
-        return _AGENT_FOLDER
-    return _of_debugger(pydevd.__file__)
-
-
-@cache  # asked for each frame of a stack, these
-def _of_debugger(file: str) -> str:
-    path = os.path.abspath(file)
-    for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
-        path = os.path.dirname(path)
-    return path + os.sep
+    return _AGENT_FOLDER if pydevd is None or not pydevd.__file__ else _folder(pydevd.__file__)
 
 
 @cache
-def folder_of(file: str) -> str:
-    """The folder of a file, with a separator at its end."""
-    return os.path.dirname(file) + os.sep
+def _folder(pydevd_file: str) -> str:
+    path = os.path.abspath(pydevd_file)
+    for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
+        path = os.path.dirname(path)
+    return path + os.sep
 
 
 def client_path(frame: FrameType) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _EVENTS = (
-    *("on_backward", "on_parameter_gradient", "on_late_gradient"),
+    *("on_engine", "on_backward", "on_parameter_gradient", "on_late_gradient"),
     *("on_backward_end", "on_backward_failed"),
 )
 _Owner = tuple["weakref.ref[Module]", str]
@@ -291,6 +291,7 @@ class Gradients:
             ident = get_ident()
             self._states[ident] = debugger.thread_state()
             try:
+                self._tell("on_engine", *map(bool, args[1:3]))
                 self._tell("on_backward", t_outputs)
                 results = run_backward(t_outputs, *args, **kwargs)
                 self._read_late()

@@ -117,6 +117,9 @@ class Watch:
 
     # From `gradients`: backward passes
 
+    def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
+        """A backward pass is about to begin; said before `on_backward`."""
+
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """The program starts a backward pass from `roots`; a checkpoint's inside is part of it."""
 
@@ -151,7 +154,15 @@ class Watch:
         """Whether the step that it is about to make should be recorded, operation by operation."""
         return False
 
+    @property
+    def clips_bad_gradient(self) -> bool:
+        """Whether the clipping that is about to run should be recorded."""
+        return False
+
     # From `taps`: what adapters say
+
+    def on_clipping(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Gradients are about to be clipped."""
 
     def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
         """Gradients were clipped; `total_norm` is their 2-norm before that, unscaled."""

@@ -222,6 +222,9 @@ class Nonfinite(Watch):
         bad = self._real_faults(call, output)
         if bad:
             self._look_for_producer(call, outer, bad[0], output)
+        else:
+            for around in outer:
+                around.masked_inside = True
         return bool(bad)
 
     def _holds_nonfinite(self, call: Call, output: object) -> bool:
@@ -239,7 +242,7 @@ class Nonfinite(Watch):
             summary
             for tensor, summary in _nonfinite(output, "output")
             if not _only_neginf(summary)
-            or not (masked_inputs or is_masked_output(tensor, call.module))
+            or not (masked_inputs or is_masked_output(tensor, call.module, call.masked_inside))
         ]
 
     def _look_for_producer(
