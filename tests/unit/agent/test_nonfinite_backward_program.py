@@ -187,7 +187,7 @@ def test_hooks_of_the_users_stay_theirs() -> None:
             y.retain_grad()
             return y
 
-    model = nn.Sequential(lin(), Hooked(), lin())
+    model: Any = nn.Sequential(lin(), Hooked(), lin())
     with armed() as agent:
         hidden = model[1](model[0](batch()))
         handle = hidden.register_hook(lambda _: heard.append("removed"))
