@@ -27,6 +27,8 @@ class Maps:
 
     def find(self, address: int, size: int) -> tuple[str, int] | None:
         """The file and the place in it of this memory; None if it is none's, or written to."""
+        if _is_written(address, 1):
+            return None  # as what a program computes: its maps, a millisecond, need not be read
         region = self._region(address, size)
         if region is None or not _is_there(region):
             self._read()
