@@ -150,6 +150,7 @@ class Agent:
             scale_of,
             self._on_fault,
             lambda func, arguments: self._showing.on_write(func, arguments),  # noqa: PLW0108
+            lambda: any(watch.clips_bad_gradient for watch in self._listeners),
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
@@ -162,7 +163,7 @@ class Agent:
             self._switch,
             self._on_fault,
         )
-        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
+        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norms)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._maps = AttentionMaps(self._switch_maps)
@@ -402,7 +403,7 @@ class Agent:
         inner: tuple[Any, ...] = (self._gradients,) if self._gradients.is_installed else ()
         self._hooks.listen((*inner, *listeners, *locating))
         self._updates.listen((*inner, *listeners, *locating, *stepper))
-        self._taps.listen(listeners, ("gradients",) if inner else ())
+        self._taps.listen((*listeners, *locating), ("gradients",) if inner else ())
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""

@@ -15,10 +15,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -70,10 +70,17 @@ class _NotForked(Exception):
     """The zygote has gone since the host named it, or forks no more: nothing has run."""
 
 
-async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[T]:
+async def run_job(
+    environment: Environment,
+    job: Job,
+    kind: type[T],
+    reply: Callable[[Any], Any] | None = None,
+) -> Outcome[T]:
     """Run a job; its answer has to be a `kind`. Failures of it are outcomes, not exceptions.
 
-    The variables of `environment` have to be those that this process was started with.
+    The variables of `environment` have to be those that this process was started with. With `reply`
+    the function has a second argument, by which it asks: `reply` gets the question as JSON has it,
+    on a thread, and returns what goes back. If it raises, the job ends and this raises the same.
     """
     began = time.monotonic()
     try:
@@ -86,10 +93,10 @@ async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[
     error = traceback = ""
     try:
         try:
-            text = await asyncio.wait_for(_carry_out(environment, job, answer), job.seconds)
+            text = await asyncio.wait_for(_carry_out(environment, job, answer, reply), job.seconds)
         except _NotForked:
             forked = False
-            text = await asyncio.wait_for(_carry_out(environment, job, None), job.seconds)
+            text = await asyncio.wait_for(_carry_out(environment, job, None, reply), job.seconds)
         fields: dict[str, Any] = json.loads(text)
         error, traceback = fields.get("error", ""), fields.get("traceback", "")
         if not error:
@@ -105,10 +112,16 @@ async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[
     return Outcome(value, error, traceback, time.monotonic() - began, forked)
 
 
-async def _carry_out(environment: Environment, job: Job, answer: Answer | None) -> bytes:
-    """The bytes that the job writes. Raises `_NotForked`, if `answer` says where to fork."""
+async def _carry_out(
+    environment: Environment,
+    job: Job,
+    answer: Answer | None,
+    reply: Callable[[Any], Any] | None,
+) -> bytes:
+    """The bytes that the job writes last. Raises `_NotForked`, if `answer` says where to fork."""
     interpreter, *options = environment.python
-    argv = [*options, _JOB, job.function, str(job.memory_mib), *job.path]
+    asks = ["--asks"] if reply is not None else []
+    argv = [*options, _JOB, *asks, job.function, str(job.memory_mib), *job.path]
     with _pipe() as (payload_in, payload_out), _pipe() as (text_in, text_out):
         files = (payload_in.fileno(), text_out.fileno(), 2)
         if answer is not None:
@@ -121,9 +134,16 @@ async def _carry_out(environment: Environment, job: Job, answer: Answer | None) 
             loop = asyncio.get_running_loop()
             for end in (payload_out, text_in):
                 end.setblocking(False)
-            sending = asyncio.ensure_future(_send(loop, payload_out, json.dumps(job.payload)))
+            sending = asyncio.ensure_future(_send(loop, payload_out, job.payload))
+            text = b""
             try:
-                text = await _receive(loop, text_in, job.answer_bytes)
+                async for text in _lines(loop, text_in, job.answer_bytes):
+                    question = _question(text) if text and reply is not None else None
+                    if reply is None or question is None:
+                        break
+                    await sending
+                    told = await asyncio.to_thread(reply, question[0])
+                    sending = asyncio.ensure_future(_send(loop, payload_out, told))
             finally:  # before the pipe is closed, which the loop would not hear of
                 sending.cancel()
                 await asyncio.wait({sending})
@@ -134,19 +154,33 @@ async def _carry_out(environment: Environment, job: Job, answer: Answer | None) 
             process.end()
 
 
-async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, text: str) -> None:
+async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, value: Any) -> None:
     with contextlib.suppress(ConnectionError):  # it ended without having read it
-        await loop.sock_sendall(end, text.encode())
-    end.close()
+        await loop.sock_sendall(end, json.dumps(value).encode() + b"\n")
 
 
-async def _receive(loop: asyncio.AbstractEventLoop, end: socket.socket, most: int) -> bytes:
-    text = bytearray()
+async def _lines(
+    loop: asyncio.AbstractEventLoop, end: socket.socket, most: int
+) -> AsyncGenerator[bytes]:
+    """Each line, and what is behind the last at the end; `most` bytes in all."""
+    text, size = bytearray(), 0
     while data := await loop.sock_recv(end, _CHUNK):
-        text += data
-        if len(text) > most:
+        size += len(data)
+        if size > most:
             raise _Limit(f"an answer of more than {most} bytes")
-    return bytes(text)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield bytes(text + line)
+            text.clear()
+        text += rest
+    yield bytes(text)
+
+
+def _question(line: bytes) -> tuple[Any] | None:
+    fields: Any = json.loads(line)
+    if isinstance(fields, dict) and "question" in fields:
+        return (cast("dict[str, Any]", fields)["question"],)
+    return None
 
 
 @contextlib.contextmanager

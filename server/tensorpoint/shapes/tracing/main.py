@@ -20,41 +20,48 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .devices import device_faults
 from .errors import first_line
 from .faults import (
+    Limit,
     dtype_faults,
     failures,
     limit_faults,
     limits_of,
+    said,
     silent_broadcasts,
     squeezed_batch,
 )
+from .flips import Ask, Flips
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
 from .objects import load_object, make_object
+from .plugins import Plugins
 from .probing import Failed, Probed, probe
 from .quiet import keep_quiet
 from .rewriting import Source
 from .running import Target
 from .source import FileModule
-from .symbolic import agreeing, conditions_of, trace_symbolic
+from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
 from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
+_FLIP_SECONDS = 6.0
 _OURS = str(Path(__file__).parents[2])
 
 
-def trace(payload: dict[str, Any]) -> dict[str, Any]:
-    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON."""
+def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
+    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
-    fields: dict[str, Any] = {**payload, "specs": tuple(payload.get("specs", ()))}
+    lists = {name: tuple(payload.get(name, ())) for name in ("specs", "plugins")}
+    fields: dict[str, Any] = {**payload, **lists}
     request = ShapeRequest(**fields)
-    return dataclasses.asdict(table_of(request))
+    return dataclasses.asdict(table_of(request, ask))
 
 
-def table_of(request: ShapeRequest) -> ShapeTable:
+def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
     """Trace every root of the file."""
     began = time.perf_counter()
     before = set(sys.modules)
@@ -72,8 +79,11 @@ def table_of(request: ShapeRequest) -> ShapeTable:
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
-    table = _Table(file, request.symbolic)
-    table.untraced += file.problems
+    plugins = Plugins()
+    plugins.load(request.plugins)
+    plugins.put_in_place(file.namespace)
+    table = _Table(file, request.symbolic, ask, plugins)
+    table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         try:
             made = (
@@ -102,8 +112,8 @@ def table_of(request: ShapeRequest) -> ShapeTable:
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, thorough: bool) -> None:
-        self._file, self._thorough = file, thorough
+    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None, plugins: Plugins) -> None:
+        self._file, self._thorough, self._ask, self._plugins = file, thorough, ask, plugins
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -114,29 +124,46 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = self._nodes[name], self._file.source
-        found = try_inputs(self._file, name, made, spec)
+        found = try_inputs(self._file, name, made, spec, self._plugins)
         if isinstance(found, Probed):
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
-            agreed: set[int] = set()
-            if self._thorough:
-                symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
-                agreed = agreeing(found, symbolic)
-                self.conditions += [
-                    dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
-                ]
-            self.hints += hints_of(found, self._file.sites, agreed)
-            if self._thorough:
-                self.diagnostics += silent_broadcasts(found, source)
-                self.diagnostics += dtype_faults(found, source)
-                self.diagnostics += limit_faults(found, limits, source)
-                self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            if not self._thorough:
+                self.hints += hints_of(found, source, self._file.sites)
+                return
+            symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
+            self.conditions += [
+                dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
+            ]
+            self.hints += hints_of(found, source, self._file.sites, agreeing(found, symbolic))
+            self.diagnostics += silent_broadcasts(found, source)
+            self.diagnostics += dtype_faults(found, source)
+            self.diagnostics += limit_faults(found, limits, source)
+            self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            self.diagnostics += device_faults(found, self._file)
+            if self._ask is not None:
+                self._turn(found, symbolic, spec.limits, limits)
             return
         faults = list(failures(found, source)) if found else []
         self.diagnostics += faults
         if not faults:
             self.untraced.append(_why_not(name, found))
+
+    def _turn(
+        self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
+    ) -> None:
+        """Add what fails on the other sides of branches, where nothing is said yet."""
+        assert self._ask is not None
+        rules = limits_on(declared, found.target.symbols)
+        if said(found.target):  # what fails beyond them has been said
+            rules += [limit.rule for limit in limits]
+        flips = Flips(
+            *(found, self._file.source, self._file.sites),
+            *(_smt(rules), self._ask, _FLIP_SECONDS),
+        )
+        places = {each.span for each in self.diagnostics}
+        self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
 
 
 def _given(texts: tuple[str, ...]) -> Spec:
@@ -152,11 +179,16 @@ def _joined(written: Spec, given: Spec) -> Spec:
     return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
 
 
-def try_inputs(file: FileModule, name: str, made: Made, spec: Spec) -> Probed | Failed | None:
+def try_inputs(
+    file: FileModule, name: str, made: Made, spec: Spec, plugins: Plugins | None = None
+) -> Probed | Failed | None:
     """The first of the likely inputs at which it runs; else how the likeliest failed."""
     first: Failed | None = None
     for inputs in likely_inputs(made.module, spec, file.source.path):
-        target = Target(name, made.constructor, made.module, inputs, file.recorder)
+        target = Target(
+            *(name, made.constructor, made.module, inputs, file.recorder),
+            plugins=plugins or Plugins(),
+        )
         found = probe(target, spec.limits)
         if isinstance(found, Probed):
             return found
@@ -175,13 +207,19 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
 
 
 def _why_not(name: str, failed: Failed | None) -> str:
-    error = failed.crashed[0].error if failed and failed.crashed else None
-    if failed is None or error is None:
+    """Why a class has no shapes, and what to do."""
+    if failed is None or not failed.crashed or failed.crashed[0].error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    inputs = ", ".join(f"{each.name}: {each.value}" for each in failed.target.inputs)
+    target, error = failed.target, failed.crashed[0].error
+    inputs = ", ".join(f"{each.name}: {each.value}" for each in target.inputs)
+    what = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    if not target.inputs:
+        return f"{name} does not run: {what}"
+    if said(target):
+        return f"{name} does not run with {inputs}, as specified: {what}"
     return (
-        f"{name} does not run with {inputs}: {type(error).__name__}: {first_line(error)}. If its "
-        f"inputs are others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+        f"{name} does not run with the inputs that were guessed: {what}. "
+        f"Say what they are, in the place of # tensorpoint: {inputs}"
     )
 
 

@@ -19,7 +19,7 @@ from .running import Run, Target, run
 from .sizes import Plan, plans
 from .snapshots import Snapshot, form_of, sizes_of
 
-_MOST_ADDED = 4
+_MOST_ADDED = 8
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _known(
     found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
     allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in plan.more(limits)]
     for _ in range(_MOST_ADDED):
-        fit = _fit(runs, plan)
+        fit = _fit(runs, plan, ())
         groups = _groups(runs)
         sizes = _where_rules_differ(fit, groups, allowed)
         if sizes is None:
@@ -98,7 +98,7 @@ def _known(
         result = run(target, {name: sizes[name] for name in runs[0].sizes})
         if result.error is None:
             runs.append(result)
-    fit = _fit(runs, plan)
+    fit = _fit(runs, plan, allowed)
     seen = _fitted(fit, _groups(runs))
     assumed = runs[0].assumptions
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
@@ -110,10 +110,10 @@ def _known(
     return Probed(target, plan, runs, {site: s for site, s in seen.items() if s}, output, fit)
 
 
-def _fit(runs: list[Run], plan: Plan) -> Fit:
+def _fit(runs: list[Run], plan: Plan, others: Sequence[Sizes]) -> Fit:
     common = set.intersection(*(set(each.all_sizes) for each in runs))
     probes = [{n: s for n, s in each.all_sizes.items() if n in common} for each in runs]
-    return Fit(probes, plan.multiples)
+    return Fit(probes, plan.multiples, others)
 
 
 #: Values at one site that belong together: one of each run.

@@ -11,11 +11,12 @@ tests/resident. With `pytest --cold` nothing is forked.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.resident.hosts import Host, found_by_all, running_host
+from tests.resident.hosts import SERVER, Host, found_by_all, running_host
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,23 @@ def resident_process(resident_host: Host | None) -> Iterator[None]:
         return
     with found_by_all(resident_host):
         yield
+
+
+@pytest.fixture
+def forked(resident_host: Host | None) -> Iterator[None]:
+    """The same for one test."""
+    if resident_host is None:
+        yield
+        return
+    with found_by_all(resident_host):
+        yield
+
+
+def python_command(host: Host | None) -> list[str]:
+    """What runs a program in `adapter_environment()`, with torch imported already."""
+    if host is None:
+        return [sys.executable]
+    return host.command(answer=host.acquire(PYTHONPATH=str(SERVER)))
 
 
 @pytest.fixture
