@@ -11,9 +11,11 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
-import struct
+import sys
 
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
+#: In the highest byte of the eight that there are of a page.
+_PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
+_HIGHEST = 7 if sys.byteorder == "little" else 0
 #: Smaller regions are libraries' own.
 _LEAST = 1 << 16
 
@@ -74,5 +76,5 @@ def _is_written(address: int, size: int) -> bool:
         data = os.pread(number, 8 * (last - first + 1), 8 * first)
     finally:
         os.close(number)
-    pages = struct.unpack(f"{len(data) // 8}Q", data)
-    return any(page & _SWAPPED or page & (_PRESENT | _OF_FILE) == _PRESENT for page in pages)
+    kinds = set(data[_HIGHEST::8])
+    return any(kind & _SWAPPED or kind & (_PRESENT | _OF_FILE) == _PRESENT for kind in kinds)
