@@ -280,7 +280,7 @@ class Resident:
             lines = log.read_text(errors="replace").strip().splitlines()
             raise _Failed(f"it ended with status {status}: {lines[-1] if lines else ''}")
         if message["unsafe"] and self._asked:
-            self._refused |= dict.fromkeys(self._asked, message["unsafe"])
+            self._refused |= {name: str(message["unsafe"]) for name in self._asked}
             self._asked.clear()
             raise _Failed(message["unsafe"])
         if message["unsafe"]:
