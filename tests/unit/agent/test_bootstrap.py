@@ -110,6 +110,7 @@ ROOMS = (
 def check(said: dict[str, Any]) -> None:
     first, second = said["greetings"]
     assert "error" not in first, first
+    assert 0 <= first.pop("age") <= second.pop("age")
     assert first == second
     assert first["armed"] == 1 and first["torch"] is None
     assert said["path"] and not said["public"]
