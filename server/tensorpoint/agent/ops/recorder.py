@@ -337,7 +337,7 @@ class Recorder:
         )
         if not any(source.has_nan for source in made.followed()):
             made.operation = self._whole(made, call, outputs, place, node)
-            if not made.is_meant:
+            if made.is_reduced or not made.is_meant:
                 made.cause, made.operands = self._describe(made.operation)
         self._made[key] = self._newest[key[0]] = made
 
