@@ -33,6 +33,7 @@ from .faults import (
     squeezed_batch,
 )
 from .flips import Ask, Flips
+from .gradients import gradient_cuts
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
@@ -142,6 +143,7 @@ class _Table:
             self.diagnostics += limit_faults(found, limits, source)
             self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
             self.diagnostics += device_faults(found, self._file)
+            self.diagnostics += gradient_cuts(found, source)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
             return
