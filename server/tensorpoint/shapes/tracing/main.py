@@ -37,6 +37,7 @@ from .gradients import gradient_cuts
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
+from .numeric import numeric_faults
 from .objects import load_object, make_object
 from .plugins import Plugins
 from .probing import Failed, Probed, probe
@@ -144,6 +145,7 @@ class _Table:
             self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
             self.diagnostics += device_faults(found, self._file)
             self.diagnostics += gradient_cuts(found, source)
+            self.diagnostics += numeric_faults(found, symbolic, spec.limits, source)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
             return
