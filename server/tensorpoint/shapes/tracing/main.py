@@ -20,6 +20,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .breaks import CannotExplain, graph_breaks
 from .devices import device_faults
 from .errors import first_line
 from .faults import (
@@ -84,7 +85,7 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
     plugins = Plugins()
     plugins.load(request.plugins)
     plugins.put_in_place(file.namespace)
-    table = _Table(file, request.symbolic, ask, plugins)
+    table = _Table(file, request, ask, plugins)
     table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         try:
@@ -114,8 +115,11 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None, plugins: Plugins) -> None:
-        self._file, self._thorough, self._ask, self._plugins = file, thorough, ask, plugins
+    def __init__(
+        self, file: FileModule, request: ShapeRequest, ask: Ask | None, plugins: Plugins
+    ) -> None:
+        self._file, self._ask, self._plugins = file, ask, plugins
+        self._thorough, self._breaks = request.symbolic, request.breaks
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -148,6 +152,11 @@ class _Table:
             self.diagnostics += numeric_faults(found, symbolic, spec.limits, source)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
+            if self._breaks:
+                try:
+                    self.diagnostics += graph_breaks(found, self._file)
+                except CannotExplain as error:
+                    self.untraced.append(str(error))
             return
         faults = list(failures(found, source)) if found else []
         self.diagnostics += faults

@@ -109,9 +109,7 @@ def _reduced(
     return None
 
 
-def _diagnostic(
-    place: Span, source: Source, what: str, sizes: Sizes, name: str
-) -> ShapeDiagnostic:
+def _diagnostic(place: Span, source: Source, what: str, sizes: Sizes, name: str) -> ShapeDiagnostic:
     return ShapeDiagnostic(
         source.in_characters(place),
         "hint" if name else "warning",
