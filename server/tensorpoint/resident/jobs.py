@@ -58,8 +58,16 @@ class Outcome(Generic[T]):
     forked: bool = False
 
 
+#: The job's standard input, output and error.
+_Files = tuple[int, int, int]
+
+
 class _Limit(Exception):
     """A limit was passed; the text says which."""
+
+
+class _NotForked(Exception):
+    """The zygote has gone since the host named it, or forks no more: nothing has run."""
 
 
 async def run_job(
@@ -76,14 +84,19 @@ async def run_job(
     """
     began = time.monotonic()
     try:
-        answer = await asyncio.to_thread(lambda: Client().acquire(environment))
+        found = await asyncio.to_thread(lambda: Client().acquire(environment))
+        answer = found if found.state == "ready" else None
     except NoHost:
-        answer = Answer("unavailable")
-    forked = answer.state == "ready"
+        answer = None
+    forked = answer is not None
     value: T | None = None
     error = traceback = ""
     try:
-        text = await asyncio.wait_for(_carry_out(environment, job, answer, reply), job.seconds)
+        try:
+            text = await asyncio.wait_for(_carry_out(environment, job, answer, reply), job.seconds)
+        except _NotForked:
+            forked = False
+            text = await asyncio.wait_for(_carry_out(environment, job, None, reply), job.seconds)
         fields: dict[str, Any] = json.loads(text)
         error, traceback = fields.get("error", ""), fields.get("traceback", "")
         if not error:
@@ -100,15 +113,18 @@ async def run_job(
 
 
 async def _carry_out(
-    environment: Environment, job: Job, answer: Answer, reply: Callable[[Any], Any] | None
+    environment: Environment,
+    job: Job,
+    answer: Answer | None,
+    reply: Callable[[Any], Any] | None,
 ) -> bytes:
-    """The bytes that the job writes last."""
+    """The bytes that the job writes last. Raises `_NotForked`, if `answer` says where to fork."""
     interpreter, *options = environment.python
     asks = ["--asks"] if reply is not None else []
     argv = [*options, _JOB, *asks, job.function, str(job.memory_mib), *job.path]
     with _pipe() as (payload_in, payload_out), _pipe() as (text_in, text_out):
         files = (payload_in.fileno(), text_out.fileno(), 2)
-        if answer.state == "ready":
+        if answer is not None:
             process: _Fork | _Fresh = _Fork(answer, argv, files)
         else:
             process = _Fresh([interpreter, *argv], environment.variables, files)
@@ -119,18 +135,21 @@ async def _carry_out(
             for end in (payload_out, text_in):
                 end.setblocking(False)
             sending = asyncio.ensure_future(_send(loop, payload_out, job.payload))
+            text = b""
             try:
-                async for line in _lines(loop, text_in, job.answer_bytes):
-                    question = _question(line) if reply is not None else None
+                async for text in _lines(loop, text_in, job.answer_bytes):
+                    question = _question(text) if text and reply is not None else None
                     if reply is None or question is None:
-                        return line
+                        break
                     await sending
                     told = await asyncio.to_thread(reply, question[0])
                     sending = asyncio.ensure_future(_send(loop, payload_out, told))
-                return b""
             finally:  # before the pipe is closed, which the loop would not hear of
                 sending.cancel()
                 await asyncio.wait({sending})
+            if not text and isinstance(process, _Fork):
+                await process.check_forked(loop)
+            return text
         finally:
             process.end()
 
@@ -178,13 +197,25 @@ def _pipe() -> Generator[tuple[socket.socket, socket.socket]]:
 class _Fork:
     """A process from a zygote; we stand in the place of its stub."""
 
-    def __init__(self, answer: Answer, argv: list[str], files: tuple[int, int, int]) -> None:
+    def __init__(self, answer: Answer, argv: list[str], files: _Files) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(answer.socket)
         body = repr({"token": answer.token, "argv": tuple(argv), "files": (0, 1, 2)}).encode()
         data = b"%d\n%s" % (len(body), body)
-        sent = socket.send_fds(self._connection, [data], files)
-        self._connection.sendall(data[sent:])
+        try:
+            self._connection.connect(answer.socket)
+            sent = socket.send_fds(self._connection, [data], files)
+            self._connection.sendall(data[sent:])
+        except OSError as error:
+            self._connection.close()
+            raise _NotForked from error
+
+    async def check_forked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise `_NotForked` unless the zygote names a process, which has ended by now."""
+        self._connection.setblocking(False)
+        with contextlib.suppress(ConnectionError):
+            if (await loop.sock_recv(self._connection, 4096)).startswith(b"pid "):
+                return
+        raise _NotForked
 
     def end(self) -> None:
         """What has not ended by itself is killed: its stub has gone."""
@@ -194,9 +225,7 @@ class _Fork:
 class _Fresh:
     """A process of its own."""
 
-    def __init__(
-        self, command: list[str], variables: dict[str, str], files: tuple[int, int, int]
-    ) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], files: _Files) -> None:
         stdin, stdout, stderr = files
         self._process = subprocess.Popen(
             command,
