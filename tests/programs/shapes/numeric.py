@@ -53,14 +53,14 @@ class Masked(nn.Module):
 
 
 class Causal(nn.Module):
-    # tensorpoint: x: f32[B, T, 16], padding: bool[B, T]
+    # tensorpoint: x: f32[B, T, 16], padding: bool[B, T], keep: i64[B, T]
     def __init__(self):
         super().__init__()
         self.qkv = nn.Linear(16, 48)
 
-    def forward(self, x, padding):
+    def forward(self, x, padding, keep):
         q, k, v = self.qkv(x).chunk(3, -1)
         scores = q @ k.transpose(1, 2) / math.sqrt(16)
-        scores = scores.masked_fill(padding[:, None], float("-inf"))
+        scores = scores.masked_fill(padding[:, None] | (keep[:, None] == 0), float("-inf"))
         future = torch.triu(torch.ones(x.size(1), x.size(1)), diagonal=1).bool()
         return F.softmax(scores.masked_fill(future, float("-inf")), -1) @ v

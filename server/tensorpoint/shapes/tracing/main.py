@@ -51,7 +51,8 @@ from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
-_FLIP_SECONDS = 6.0
+#: For the other sides of branches: of one call, and of all in a file.
+_FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
 _OURS = str(Path(__file__).parents[2])
 
 
@@ -120,6 +121,7 @@ class _Table:
     ) -> None:
         self._file, self._ask, self._plugins = file, ask, plugins
         self._thorough, self._breaks = request.symbolic, request.breaks
+        self._flip_seconds = _ALL_FLIP_SECONDS
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -171,12 +173,14 @@ class _Table:
         rules = limits_on(declared, found.target.symbols)
         if said(found.target):  # what fails beyond them has been said
             rules += [limit.rule for limit in limits]
+        began = time.monotonic()
         flips = Flips(
             *(found, self._file.source, self._file.sites),
-            *(_smt(rules), self._ask, _FLIP_SECONDS),
+            *(_smt(rules), self._ask, min(_FLIP_SECONDS, self._flip_seconds)),
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+        self._flip_seconds -= time.monotonic() - began
 
 
 def _given(texts: tuple[str, ...]) -> Spec:

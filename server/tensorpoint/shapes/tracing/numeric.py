@@ -2,10 +2,10 @@
 everything is masked.
 
 Numbers of elements come from the FX graph, as expressions over the sizes; a mask that no input has
-to do with comes out of a run with real tensors, where inputs that may be masks are once all 0 and
-once all 1: what is NaN in both does not hang on them. Each is confirmed by a run with real tensors
-at its witness. What is so at all sizes is a warning. What is so at a size of one is a hint, and only
-where the inputs were said.
+to do with comes out of runs with real tensors, where inputs that may be masks are all 0, all 1, and
+these in turn: what is NaN in all of them does not hang on masks. Each is confirmed by a run with
+real tensors at its witness. What is so at all sizes is a warning, what is so at a size of one is a
+hint, and only where the inputs were said.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from .symbolic import Symbolic, at_sizes
 
 _ATEN = torch.ops.aten
 _INFINITY = float("inf")
+#: What inputs that may be masks hold, in turn: one says what to keep, another what to drop.
+_FILLED = ((0,), (1,), (0, 1), (1, 0))
 #: What is reduced, and whether it takes more than one element.
 _REDUCTIONS: dict[Any, tuple[str, bool]] = {
     _ATEN.var.correction: ("variance", True),
@@ -55,15 +57,14 @@ def numeric_faults(
         if place is None or place in told or node.target not in _REDUCTIONS:
             continue
         found = _reduced(node, probed, symbolic, declared)
-        if found is not None and place in _nan_places(probed, found[1], source, 0):
+        if found is not None and place in _nan_places(probed, found[1], source):
             told.add(place)
             yield _diagnostic(place, source, *found)
     if _masks(symbolic.graph):
         sizes = probed.runs[0].sizes
-        for place in sorted(
-            _nan_places(probed, sizes, source, 0) & _nan_places(probed, sizes, source, 1) - told,
-            key=lambda each: (each.line, each.col),
-        ):
+        places = [_nan_places(probed, sizes, source, filled) for filled in _FILLED]
+        common = set.intersection(*places) - told
+        for place in sorted(common, key=lambda each: (each.line, each.col)):
             at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
             yield ShapeDiagnostic(
                 source.in_characters(place),
@@ -150,8 +151,10 @@ class _Watch(TorchDispatchMode):
         return value
 
 
-def _nan_places(probed: Probed, sizes: Sizes, source: Source, filled: int) -> set[Span]:
-    """The places of a real run; `filled` is in all inputs that may be masks."""
+def _nan_places(
+    probed: Probed, sizes: Sizes, source: Source, filled: Sequence[int] = (0,)
+) -> set[Span]:
+    """The places of a real run; see `real_error`."""
     watch = _Watch(source.path)
     real_error(probed.target, sizes, watch, filled)
     return watch.places

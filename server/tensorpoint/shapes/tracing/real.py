@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,11 +31,12 @@ def too_large(target: Target) -> bool:
 
 
 def real_error(
-    target: Target, sizes: Sizes, watch: Any = None, filled: int = 0
+    target: Target, sizes: Sizes, watch: Any = None, filled: Sequence[int] = (0,)
 ) -> BaseException | None:
     """How the call fails with real tensors; None if it runs, `TooLong` if it was given up.
 
-    `watch` is entered around the call; `filled` is what inputs of integers and truth values hold.
+    `watch` is entered around the call. Inputs of integers and truth values hold what is in
+    `filled`, in turn.
     """
     try:
         module: Any = copy.deepcopy(target.module).to_empty(device="cpu")
@@ -43,7 +45,8 @@ def real_error(
         positional, keywords = make(target.inputs, sizes)
         for value in tree_leaves((positional, keywords)):
             if isinstance(value, torch.Tensor) and not value.is_floating_point():
-                value.fill_(filled)
+                value.fill_(filled[0])
+                filled = (*filled[1:], filled[0])
         watching = watch if watch is not None else contextlib.nullcontext()
         with watching, torch.no_grad(), Deadline(time.monotonic() + _SECONDS):
             module(*positional, **keywords)
