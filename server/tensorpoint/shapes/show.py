@@ -38,6 +38,7 @@ class Options:
     smt2: Path | None = None
     python: str | None = None
     plugins: tuple[str, ...] = ()
+    breaks: bool = False
 
 
 def shapes(options: Options) -> int:
@@ -57,6 +58,7 @@ def shapes(options: Options) -> int:
         object=options.object,
         config=os.path.abspath(options.config) if options.config else "",
         plugins=options.plugins,
+        breaks=options.breaks,
     )
     outcome = asyncio.run(trace(request, environment_of(options.python)))
     table = outcome.value

@@ -43,6 +43,8 @@ class ShapeRequest:
     config: str = ""
     #: Plugins to load beside those of installed packages, `module:function`.
     plugins: tuple[str, ...] = ()
+    #: Whether torch.compile is asked where it would break the graph, which takes seconds.
+    breaks: bool = False
 
 
 @dataclass(frozen=True)

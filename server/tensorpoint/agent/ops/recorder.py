@@ -137,7 +137,7 @@ class Recorder:
         running = sys.modules["torch"]._C._current_autograd_node()
         self._outer_node = None if runs_node else running
         self._look_quickly = quick_look()
-        return dispatch_mode(self._run)
+        return dispatch_mode(self._run, again=self._is_replay)
 
     def of(self, tensor: torch.Tensor) -> Made | None:
         """What made the numbers of a bad tensor; None if nothing that was seen here."""

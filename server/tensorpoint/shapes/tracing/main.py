@@ -20,6 +20,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .breaks import CannotExplain, graph_breaks
 from .devices import device_faults
 from .errors import first_line
 from .faults import (
@@ -33,9 +34,11 @@ from .faults import (
     squeezed_batch,
 )
 from .flips import Ask, Flips
+from .gradients import gradient_cuts
 from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
 from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
+from .numeric import numeric_faults
 from .objects import load_object, make_object
 from .plugins import Plugins
 from .probing import Failed, Probed, probe
@@ -48,7 +51,8 @@ from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
-_FLIP_SECONDS = 6.0
+#: For the other sides of branches: of one call, and of all in a file.
+_FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
 _OURS = str(Path(__file__).parents[2])
 
 
@@ -82,7 +86,7 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
     plugins = Plugins()
     plugins.load(request.plugins)
     plugins.put_in_place(file.namespace)
-    table = _Table(file, request.symbolic, ask, plugins)
+    table = _Table(file, request, ask, plugins)
     table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         try:
@@ -112,8 +116,12 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, thorough: bool, ask: Ask | None, plugins: Plugins) -> None:
-        self._file, self._thorough, self._ask, self._plugins = file, thorough, ask, plugins
+    def __init__(
+        self, file: FileModule, request: ShapeRequest, ask: Ask | None, plugins: Plugins
+    ) -> None:
+        self._file, self._ask, self._plugins = file, ask, plugins
+        self._thorough, self._breaks = request.symbolic, request.breaks
+        self._flip_seconds = _ALL_FLIP_SECONDS
         self._nodes = definitions(file.source)
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
@@ -142,8 +150,15 @@ class _Table:
             self.diagnostics += limit_faults(found, limits, source)
             self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
             self.diagnostics += device_faults(found, self._file)
+            self.diagnostics += gradient_cuts(found, source)
+            self.diagnostics += numeric_faults(found, symbolic, spec.limits, source)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
+            if self._breaks:
+                try:
+                    self.diagnostics += graph_breaks(found, self._file)
+                except CannotExplain as error:
+                    self.untraced.append(str(error))
             return
         faults = list(failures(found, source)) if found else []
         self.diagnostics += faults
@@ -158,12 +173,14 @@ class _Table:
         rules = limits_on(declared, found.target.symbols)
         if said(found.target):  # what fails beyond them has been said
             rules += [limit.rule for limit in limits]
+        began = time.monotonic()
         flips = Flips(
             *(found, self._file.source, self._file.sites),
-            *(_smt(rules), self._ask, _FLIP_SECONDS),
+            *(_smt(rules), self._ask, min(_FLIP_SECONDS, self._flip_seconds)),
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+        self._flip_seconds -= time.monotonic() - began
 
 
 def _given(texts: tuple[str, ...]) -> Spec:
