@@ -3,7 +3,8 @@ everything is masked.
 
 Numbers of elements come from the FX graph, as expressions over the sizes; a mask that no input has
 to do with comes out of runs with real tensors, where inputs that may be masks are all 0, all 1, and
-these in turn: what is NaN in all of them does not hang on masks. Each is confirmed by a run with
+these in turn: what is NaN in all of them does not hang on masks. It has to be made in `forward`:
+values that a module holds are not known here. Each is confirmed by a run with
 real tensors at its witness. What is so at all sizes is a warning, what is so at a size of one is a
 hint, and only where the inputs were said.
 """
@@ -60,7 +61,7 @@ def numeric_faults(
         if found is not None and place in _nan_places(probed, found[1], source):
             told.add(place)
             yield _diagnostic(place, source, *found)
-    if _masks(symbolic.graph):
+    if _masks(symbolic.graph) and not _holds_values(target.module):
         sizes = probed.runs[0].sizes
         places = [_nan_places(probed, sizes, source, filled) for filled in _FILLED]
         common = set.intersection(*places) - told
@@ -125,6 +126,18 @@ def _masks(graph: torch.fx.Graph) -> bool:
     nodes = [*graph.nodes]
     masked = any(-_INFINITY in tree_leaves((n.args, n.kwargs)) for n in nodes)
     return masked and any(n.target in _SOFTMAX for n in nodes)
+
+
+def _holds_values(module: torch.nn.Module) -> bool:
+    """Whether it holds tensors that are no parameters: their values are not known here.
+
+    The mask of a causal attention is such a buffer as often as not.
+    """
+    held = [value for each in module.modules() for value in tree_leaves(vars(each))]
+    return any(True for _ in module.buffers()) or any(
+        isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        for value in held
+    )
 
 
 class _Watch(TorchDispatchMode):
