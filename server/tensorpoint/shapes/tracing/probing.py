@@ -62,6 +62,7 @@ class Failed:
 def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
     """Run until the shapes are known."""
     crashed: list[Run] = []
+    partly: tuple[Plan, list[Run]] | None = None
     for plan in plans(target.symbols, limits):
         runs: list[Run] = []
         for sizes in plan.probes:
@@ -70,13 +71,16 @@ def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
                 runs.append(result)
                 continue
             crashed.append(result)
-            if not runs or isinstance(result.error, (SystemExit, MemoryError)):
+            if not runs or partly or isinstance(result.error, (SystemExit, MemoryError)):
                 break
-        if len(runs) >= min(3, len(plan.probes)):
+        if len(runs) == len(plan.probes):
             return _known(target, plan, runs, limits)
+        if len(runs) >= 3 and partly is None:
+            # Most likely multiples of something: the plan with these says so.
+            partly = plan, runs
         if crashed and isinstance(crashed[-1].error, (SystemExit, MemoryError)):
             break
-    return Failed(target, crashed)
+    return _known(target, *partly, limits) if partly else Failed(target, crashed)
 
 
 def _known(
@@ -85,7 +89,12 @@ def _known(
     runs: list[Run],
     limits: Sequence[str],
 ) -> Probed:
-    plan = Plan(tuple(each.sizes for each in runs), plan.multiples, plan.fixed)
+    plan = dataclasses.replace(plan, probes=tuple(each.sizes for each in runs))
+    if target.example and target.example not in plan.probes and plan.allows(target.example):
+        # What the program does is shown as it is: a loop may turn once in the small.
+        result = run(target, target.example)
+        if result.error is None:
+            runs = [*runs, result]
     found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
     allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in plan.more(limits)]
     for _ in range(_MOST_ADDED):

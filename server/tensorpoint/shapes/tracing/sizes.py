@@ -6,6 +6,7 @@ of 2, 4, ... 64 are taken, and the crash is kept: it is a counter-example to wha
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ _BATCH = (3, 5, 7, 4, 2)
 _LENGTHS = ((19, 24, 37, 65, 11), (23, 29, 17, 41, 70), (31, 22, 13, 47, 58), (21, 34, 26, 53, 15))
 #: For tables of positions of 16 or so.
 _SHORT_LENGTHS = ((7, 11, 13, 6, 9), (5, 8, 10, 12, 14), (6, 9, 15, 11, 8), (9, 5, 7, 13, 10))
+#: For windows of some hundred.
+_LONG_LENGTHS = ((401, 530, 647, 483, 714), (419, 557, 610, 463, 728), (442, 511, 691, 470, 739))
 _COMMON_SIDES = (28, 32, 224, 64, 96, 128, 299, 84, 256)
 
 
@@ -34,8 +37,17 @@ class Plan:
     probes: tuple[Sizes, ...]
     #: Divisors that all sizes of a symbol have.
     multiples: dict[str, int] = field(default_factory=dict[str, int])
+    #: Symbols that have to be large.
+    large: tuple[str, ...] = ()
     #: Symbols with one size only.
     fixed: dict[str, int] = field(default_factory=dict[str, int])
+
+    def allows(self, sizes: Sizes) -> bool:
+        """Whether these are of the same kind."""
+        return all(
+            size == self.fixed.get(name, size) and size % self.multiples.get(name, 1) == 0
+            for name, size in sizes.items()
+        )
 
     def more(self, limits: Sequence[str], count: int = 60) -> list[Sizes]:
         """Other sizes of the same kind, to tell rules apart."""
@@ -58,7 +70,7 @@ def plans(symbols: Sequence[str], limits: Sequence[str]) -> Iterator[Plan]:
     for plan in _plans(symbols):
         probes = tuple(sizes for sizes in plan.probes if fits(limits, sizes))
         if len(probes) >= 3 or (probes and not symbols):
-            yield Plan(probes, plan.multiples, plan.fixed)
+            yield dataclasses.replace(plan, probes=probes)
 
 
 def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
@@ -66,6 +78,10 @@ def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
     if not any(name != "B" for name in symbols):
         return
     yield _plan(symbols, _SHORT_LENGTHS, 1, {name: 1 for name in symbols if name in _SPATIAL})
+    others = tuple(name for name in symbols if name != "B" and name not in _SPATIAL)
+    if others:
+        plan = _plan(symbols, _LONG_LENGTHS, 1)
+        yield Plan(plan.probes, large=others)
     for step in (2, 4, 8, 16, 32, 64):
         yield _plan(symbols, _SHORT_LENGTHS, step, {"B": 1})
     sides = [name for name in symbols if name in ("H", "W")]
@@ -74,7 +90,7 @@ def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
             fixed = dict.fromkeys(sides, side)
             plan = _plan(symbols, _LENGTHS, 1)
             probes = tuple({**sizes, **fixed} for sizes in plan.probes)
-            yield Plan(probes, {}, fixed)
+            yield Plan(probes, fixed=fixed)
 
 
 def _plan(
