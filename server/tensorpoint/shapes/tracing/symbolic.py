@@ -206,7 +206,10 @@ def _values(
             if isinstance(dim, int):
                 row.append(dim)
                 continue
-            value = dim.node.expr.xreplace(numbers)
+            # As it was then: `expr` has the number of a symbol that became one later, in a loop over
+            # a size for one.
+            expression = getattr(dim.node, "_expr", dim.node.expr)
+            value = expression.xreplace(numbers)
             if not value.is_number:
                 return None
             row.append(int(value))
