@@ -206,8 +206,8 @@ def _values(
             if isinstance(dim, int):
                 row.append(dim)
                 continue
-            # As it was then: `expr` has the number of a symbol that became one later, in a loop over
-            # a size for one.
+            # As it was then: in `expr` a symbol that became a number later is one, by a loop over a
+            # size for one.
             expression = getattr(dim.node, "_expr", dim.node.expr)
             value = expression.xreplace(numbers)
             if not value.is_number:
