@@ -4,8 +4,9 @@
 #   make test TESTFLAGS="-n 2 -k nonfinite"
 
 PYTHON ?= python3
-# Tests wait for processes more than they compute: two workers use 45 % of two cores.
-TESTFLAGS ?= -n 3 --dist loadgroup
+# Tests wait for processes more than they compute: two workers use 45 % of two cores. The order of
+# the groups is that of tests/conftest.py.
+TESTFLAGS ?= -n 3 --dist loadgroup --no-loadscope-reorder
 BENCHFLAGS ?=
 SWEEPFLAGS ?=
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.resident.shared import both_ways, cold, forked, resident_host, resident_process
+
+__all__ = ["both_ways", "cold", "forked", "resident_host", "resident_process"]
+
 Write = Callable[..., Path]
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -21,6 +25,25 @@ os.environ.pop("TENSORPOINT_LOG_DIR", None)
 
 # Programs under test are started afresh; those that are not say so, with a host of their own.
 os.environ["TENSORPOINT_RESIDENT"] = "0"
+
+
+#: Groups that take minutes, the longest in front.
+_LONG = ("editor", "resident", "lsp")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What goes to one worker comes first: one that began last would be waited for by the others.
+
+    xdist would begin with the groups of most tests, and give each worker a second one at once.
+    """
+
+    def turn(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("xdist_group")
+        if mark is None:
+            return len(_LONG) + 1
+        return _LONG.index(mark.args[0]) if mark.args[0] in _LONG else len(_LONG)
+
+    items.sort(key=turn)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -102,6 +102,10 @@ class Observer(Protocol):
         """The gradient scaler has set its scale to `value` for the steps to come."""
         ...
 
+    def clipping(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Gradients are about to be clipped; empty where it is not known whose."""
+        ...
+
     def clipped(self, parameters: Iterable[torch.Tensor], total_norm: float | torch.Tensor) -> None:
         """Gradients were clipped; `total_norm` is their 2-norm before that.
 
@@ -122,13 +126,15 @@ class Tap:
     other modules have imported the function by name, their copy is listened to as well.
     `before(observer, *args, **kwargs)` runs before the call, `after(observer, result, *args,
     **kwargs)` after it returned; a call that raises has no `after`. What `before` returns, if not
-    None, `after` gets as the keyword argument `noted`.
+    None, `after` gets as the keyword argument `noted`. A function that older versions of its
+    library lack says `since` when it is there, and is left out where it isn't.
     """
 
     target: str
     topic: Topic
     before: Before | None = None
     after: After | None = None
+    since: str = ""
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,13 @@ def _add_shapes(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write the conditions on the sizes there, as SMT-LIB 2",
     )
+    parser.add_argument(
+        "--plugin",
+        metavar="M:F",
+        action="append",
+        default=[],
+        help="a function that says what operations do to shapes; may be given several times",
+    )
     _add_python(parser)
 
 
@@ -472,6 +479,9 @@ def _shapes(options: argparse.Namespace) -> int:
     if bool(options.file) == bool(options.object):
         print("tensorpoint shapes: name a FILE or --object MODULE:CLASS", file=sys.stderr)
         return 2
+    if options.class_name and options.object:
+        print("tensorpoint shapes: --class goes with a FILE, --object names one", file=sys.stderr)
+        return 2
     if options.config and not options.object:
         print("tensorpoint shapes: --config goes with --object", file=sys.stderr)
         return 2
@@ -484,6 +494,7 @@ def _shapes(options: argparse.Namespace) -> int:
             object=options.object,
             config=options.config,
             smt2=options.smt2,
+            plugins=tuple(options.plugin),
             python=options.python,
         )
     )

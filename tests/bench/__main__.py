@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import (  # noqa: E402
+    branched,
     entropy,
     forks,
     latency,
@@ -64,6 +65,8 @@ def main() -> None:
     detections = entropy.measure(seeds=(71,) if arguments.quick else (71, 72))
     _say(began, "planting faults for each of the finders")
     planted = located.measure(range(6 if arguments.quick else 50))
+    _say(began, "turning branches on sizes")
+    turned = [branched.measure(number) for number in branched.NUMBERS]
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
         table.page(
@@ -76,6 +79,7 @@ def main() -> None:
             *(table.overhead_table(name, rows) for name, rows in groups.items()),
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
+            table.branched_table(turned),
         )
     )
     if arguments.json is not None:
@@ -107,6 +111,7 @@ def main() -> None:
             ],
             "entropy_shift": [asdict(row) for row in detections],
             "located": [{**asdict(row), "exact": row.exact} for row in planted],
+            "branched": [{**asdict(row), "met": row.met} for row in turned],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -8,6 +8,9 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
+from tests.bench.branched import TARGET_MIB as SHAPES_MIB
+from tests.bench.branched import TARGET_S as SHAPES_S
+from tests.bench.branched import Branched
 from tests.bench.entropy import CONDITION, FACTORS, LEAST_CHANGE, Detection
 from tests.bench.forks import Fork
 from tests.bench.latency import TARGET_P50_MS, Latency
@@ -178,6 +181,37 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
             _share([row for row in of_it if row.trains]),
             _share([row for row in of_it if not row.trains]),
             *(steps.get(model, "") for model in models),
+        )
+    return table
+
+
+def branched_table(rows: Sequence[Branched]) -> Table:
+    """What it costs to see the other side of each branch, in time and memory."""
+    table = _table(
+        "The other side of N branches on sizes, each by a run of its own",
+        "branches",
+        [
+            "faults found",
+            "paths",
+            "runs",
+            "s",
+            f"s of the processor (16: ≤ {SHAPES_S:g})",
+            "in Z3",
+            f"MiB more (16: ≤ {SHAPES_MIB:g})",
+            "target",
+        ],
+    )
+    for row in rows:
+        table.add_row(
+            str(row.branches),
+            f"{row.found} of {row.planted}",
+            f"{2**row.branches:,}",
+            str(row.runs),
+            f"{row.seconds:.2f}",
+            f"{row.cpu_seconds:.2f}",
+            f"{row.solver_seconds:.2f}",
+            f"{row.mib:.1f}",
+            "" if row.met is None else _verdict(row.met),
         )
     return table
 

@@ -204,10 +204,10 @@ def test_no_process_stays_when_the_editor_goes(write: Write, tmp_path: Path) -> 
                 return pid.read_text() if pid.exists() else ""
 
             await eventually(begun, bool)
-        for _ in range(50):
-            if not os.path.exists(f"/proc/{pid.read_text()}/fd"):
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError("the tracer goes on")
+
+        async def goes_on() -> bool:
+            return os.path.exists(f"/proc/{pid.read_text()}/fd")
+
+        await eventually(goes_on, lambda still: not still)
 
     asyncio.run(body())

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from tensorpoint.resident.client import Client
 from tests.protocol.wire import Message, Wire
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
@@ -72,6 +73,17 @@ def processes_with(name: str, value: str) -> dict[int, str]:
     return found
 
 
+def forks() -> dict[int, str]:
+    """The programs and our own processes that run as forks, of the host that adapters find.
+
+    Their environment in /proc is the zygote's: no mark of a test is in there.
+    """
+    if os.environ.get("TENSORPOINT_RESIDENT") != "wait":
+        return {}
+    zygotes = Client(Path(os.environ["TENSORPOINT_RUNTIME_DIR"])).status().zygotes
+    return {pid: f"fork of {zygote.pid}" for zygote in zygotes for pid in zygote.running}
+
+
 def free_port() -> int:
     """A port on the loopback that nobody uses at the moment."""
     with socket.socket() as probe:
@@ -101,6 +113,7 @@ class Session:
         self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._mark = uuid.uuid4().hex
+        self._forks_before = frozenset(forks())
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         if address is None:
             self.process = subprocess.Popen(
@@ -149,7 +162,7 @@ class Session:
         if not self.closed:
             with contextlib.suppress(Exception):
                 self.send("disconnect", terminateDebuggee=True)
-                self.wait_closed(10)
+                self.wait_closed()
         with contextlib.suppress(OSError, ValueError):
             if self._socket is not None:
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -158,7 +171,7 @@ class Session:
                 self.wire.sink.close()
         if self.process is not None:
             try:
-                self.process.wait(20)
+                self.process.wait(DEADLINE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise AssertionError(f"the adapter did not end\n{self.story()}") from None
@@ -169,9 +182,10 @@ class Session:
 
     def processes(self) -> dict[int, str]:
         """Command lines of all living processes of this session, the adapter's included."""
-        return processes_with(_MARK, self._mark)
+        mine = {pid: what for pid, what in forks().items() if pid not in self._forks_before}
+        return {**mine, **processes_with(_MARK, self._mark)}
 
-    def expect_no_process(self, timeout: float = 20) -> None:
+    def expect_no_process(self, timeout: float = DEADLINE) -> None:
         """Wait until nothing of this session runs any more."""
         end = time.monotonic() + timeout
         while self.processes():
@@ -287,7 +301,7 @@ class Session:
         """Leave what the adapter sends from now on where it is."""
         self._reading = False
 
-    def exit_status(self, timeout: float = 20) -> int:
+    def exit_status(self, timeout: float = DEADLINE) -> int:
         """Wait for the adapter's own end."""
         assert self.process is not None
         return self.process.wait(timeout)
@@ -554,7 +568,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
         yield process, int(line.rpartition(":")[2])
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(DEADLINE)
         process.stderr.close()
 
 

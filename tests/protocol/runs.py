@@ -100,7 +100,8 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def nan_program(program: Callable[[str], Path]) -> Path:
+def nan_program(program: Callable[[str], Path], forked: None) -> Path:
+    """NAN_PROGRAM, which imports torch: from the resident process."""
     return program(NAN_PROGRAM)
 
 
@@ -108,7 +109,7 @@ def nan_program(program: Callable[[str], Path]) -> Path:
 
 
 def assert_gone(pids: set[int]) -> None:
-    end = time.monotonic() + 15
+    end = time.monotonic() + DEADLINE
     while left := {pid for pid in pids if _alive(pid)}:
         if time.monotonic() > end:
             for pid in left:

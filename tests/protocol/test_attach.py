@@ -18,7 +18,16 @@ from typing import Any
 import pytest
 
 from tests.conftest import Write
-from tests.protocol.dap import SERVER, STUB, Message, Session, eventually, free_port, line_of
+from tests.protocol.dap import (
+    DEADLINE,
+    SERVER,
+    STUB,
+    Message,
+    Session,
+    eventually,
+    free_port,
+    line_of,
+)
 from tests.protocol.samples import LAYERS
 
 #: Goes on until a file appears beside it, and tells how many hooks torch has.
@@ -103,7 +112,7 @@ class Debuggee:
     def end(self) -> int:
         """Let the program end by itself."""
         self.program.with_suffix(".end").touch()
-        return self.process.wait(30)
+        return self.process.wait(DEADLINE)
 
 
 @contextlib.contextmanager
@@ -186,7 +195,7 @@ def test_an_editor_that_vanishes_leaves_the_program_running(write: Write, at_a_s
             else:
                 running.runs_on()
             session.close_input()
-            session.wait_closed(20)
+            session.wait_closed()
             session.expect_no_process()
         assert "hooks 0" in running.runs_on()
         assert running.end() == 0
@@ -218,7 +227,7 @@ def test_disconnect_may_end_an_attached_program(write: Write) -> None:
             session.stopped()
             session.request("disconnect", terminateDebuggee=True)
             session.wait_closed()
-        running.process.wait(20)
+        running.process.wait(DEADLINE)
 
 
 def test_attach_takes_tensorpoints_from_its_configuration(write: Write) -> None:
@@ -247,7 +256,7 @@ def test_attach_by_listen(write: Write) -> None:
             session.request("setFunctionBreakpoints", breakpoints=[])
             session.resume(stopped)
             session.expect("terminated")
-            running.process.wait(20)
+            running.process.wait(DEADLINE)
 
 
 # Torch at the moment of the attach ----------------------------------------------------------------
@@ -274,9 +283,10 @@ def test_attach_while_another_thread_imports_torch(
     shutil.copytree(STUB, site)
     slow = site / "torch" / "__init__.py"
     slow.write_text(
-        "import time\n"
+        "import os, time\n"
         "print('importing', flush=True)\n"
-        "time.sleep(4)\n" + slow.read_text(encoding="utf-8"),
+        "while not os.path.exists(os.environ['IMPORTS_ON']):\n"
+        "    time.sleep(0.02)\n" + slow.read_text(encoding="utf-8"),
         encoding="utf-8",
     )
     code = IMPORTS_ON_A_THREAD
@@ -290,11 +300,14 @@ def test_attach_while_another_thread_imports_torch(
             "    try:\n        import torch\n    except ImportError:\n        import torch\n",
         )
     program = write(code + FOREVER)
-    with listening(program, {"PYTHONPATH": str(site)}) as (running, address):
+    go_on = tmp_path / "go on"
+    environment = {"PYTHONPATH": str(site), "IMPORTS_ON": str(go_on)}
+    with listening(program, environment) as (running, address):
         running.expect("importing")
         with Session() as session:
             attach(session, STOP_AT_B, connect=address)
             assert not any("step" in line for line in running.lines)
+            go_on.touch()
             stopped = session.stopped()
             assert stopped["tensorpoint"]["module"] == "b"
             # Imported as often as the program did it, not once more by us.
@@ -478,7 +491,7 @@ def attaches_by_pid(adapter: list[str] | None, program: Path) -> str | None:
             session.initialize()
             number = session.send("attach", processId=running.process.pid)
             try:
-                session.expect("initialized", 40)
+                session.expect("initialized")
                 session.configure_after(number, functions=STOP_AT_B if adapter is None else None)
             except AssertionError as error:
                 return str(error)

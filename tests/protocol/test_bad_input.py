@@ -10,6 +10,8 @@ from tests.conftest import Write
 from tests.protocol.dap import STUBBED, Session, line_of
 from tests.protocol.samples import LAYERS, LAYERS_FOREVER
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 # The stream ---------------------------------------------------------------------------------------
 
 GARBAGE = {
@@ -28,16 +30,16 @@ GARBAGE = {
 def test_garbage_is_answered_with_a_reason_and_the_end(garbage: bytes) -> None:
     with Session() as session:
         session.write_raw(garbage)
-        session.expect("terminated", 20)
+        session.expect("terminated")
         assert "not the Debug Adapter Protocol" in session.output("important")
-        session.wait_closed(20)
+        session.wait_closed()
         assert session.exit_status() == 0
         session.expect_no_process()
 
 
 def test_debugpy_is_heard_before_the_client_has_said_a_word() -> None:
     with Session() as session:
-        session.expect("debugpySockets", 20)
+        session.expect("debugpySockets")
         session.request("disconnect")
         session.wait_closed()
         session.expect_no_process()
@@ -49,7 +51,7 @@ def test_a_client_that_goes_in_the_middle_of_a_message_leaves_nothing(half: byte
         session.initialize()
         session.write_raw(half)
         session.close_input()
-        session.wait_closed(20)
+        session.wait_closed()
         assert session.exit_status() == 0
         session.expect_no_process()
 
@@ -60,9 +62,9 @@ def test_garbage_in_a_running_session_ends_the_program(write: Write) -> None:
         session.launch(program, filters=[], **STUBBED)
         session.expect("output", category="stdout")
         session.write_raw(b"Content-Length: 3\r\n\r\n???")
-        session.expect("terminated", 20)
+        session.expect("terminated")
         assert "not the Debug Adapter Protocol" in session.output("important")
-        session.wait_closed(20)
+        session.wait_closed()
         session.expect_no_process()
 
 
@@ -144,7 +146,7 @@ def test_malformed_arguments_are_answered_and_the_session_lives_on(write: Write)
         sent = [(session.send_raw(command, given), command, given) for command, given in requests]
         for number, command, given in sent:
             try:
-                session.answer(number, 30)
+                session.answer(number)
             except AssertionError as error:
                 pytest.fail(f"{command} {str(given)[:200]} got no answer: {error}")
         # It still stands there and works.
@@ -185,7 +187,7 @@ def test_a_start_request_that_we_refuse_may_be_sent_again(
     with Session() as session:
         session.initialize()
         for given in [*VALUES[1:-2], *refused]:
-            response = session.answer(session.send_raw(command, given), 40)
+            response = session.answer(session.send_raw(command, given))
             assert not response["success"], given
             assert response["message"]
         session.launch(code="pass")
@@ -227,7 +229,7 @@ def test_a_request_without_a_number_is_answered_or_ignored_but_does_no_harm() ->
             session.wire.write(message)
         session.initialize()
         session.close_input()
-        session.wait_closed(30)
+        session.wait_closed()
         session.expect_no_process()
 
 
@@ -268,11 +270,11 @@ def test_requests_before_initialize_are_refused() -> None:
 def test_disconnect_is_answered_in_any_state(arguments: dict[str, Any] | None) -> None:
     with Session() as session:
         # A client whose user changed their mind before anything began.
-        assert session.answer(session.send_raw("disconnect", arguments), 20)["success"]
-        session.wait_closed(20)
+        assert session.answer(session.send_raw("disconnect", arguments))["success"]
+        session.wait_closed()
         session.expect_no_process()
     with Session() as session:
         session.initialize()
-        assert session.answer(session.send_raw("disconnect", arguments), 20)["success"]
-        session.wait_closed(20)
+        assert session.answer(session.send_raw("disconnect", arguments))["success"]
+        session.wait_closed()
         session.expect_no_process()

@@ -21,6 +21,8 @@ from tests.protocol.dap import (
 )
 from tests.protocol.samples import LAYERS
 
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 STOP_AT_B = [{"name": "layer:b", "condition": "step == 1"}]
 ADAPTER = [sys.executable, "-m", "tensorpoint", "dap"]
 
@@ -192,10 +194,10 @@ def test_ending_the_parents_session_at_a_childs_stop_ends_all(program: Path) -> 
         with session.child(functions=[{"name": "layer:b"}]) as child:
             child.stopped()
             session.request("disconnect", terminateDebuggee=True)
-            child.expect("terminated", 20)
+            child.expect("terminated")
             child.request("disconnect")
-            child.wait_closed(20)
-        session.wait_closed(20)
+            child.wait_closed()
+        session.wait_closed()
         session.expect_no_process()
 
 
@@ -206,7 +208,7 @@ def test_an_editor_that_vanishes_at_a_childs_stop_leaves_no_process(program: Pat
         child.stopped()
         child.close_input()
         session.close_input()
-        session.wait_closed(30)
+        session.wait_closed()
         session.expect_no_process()
 
 
@@ -215,7 +217,7 @@ def test_a_client_that_ignores_children_is_not_kept_waiting_at_its_end(program: 
         session.launch(program, **STUBBED)
         session.expect("debugpyAttach")  # the child waits to be attached to: as with debugpy
         session.request("disconnect", terminateDebuggee=True)
-        session.wait_closed(20)
+        session.wait_closed()
         session.expect_no_process()
 
 

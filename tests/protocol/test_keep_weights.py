@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("resident_process")
 MAKE = """\
 import sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM
-sizes = dict(hidden_size=32, intermediate_size=64, vocab_size=100, num_hidden_layers=2)
+sizes = dict(hidden_size=256, intermediate_size=512, vocab_size=200, num_hidden_layers=1)
 model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2))
 model.to(torch.bfloat16).save_pretrained(sys.argv[1])
 """
@@ -27,7 +28,7 @@ plain = {name: item.float() for name, item in
          LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16).named_parameters()}
 assert all(torch.equal(item, plain[name]) for name, item in model.named_parameters())
 mapped = open("/proc/self/maps").read().count("-weights/")
-print("packs mapped:", mapped)
+print("tensors mapped:", mapped)
 """
 
 
@@ -35,13 +36,13 @@ def test_the_second_session_maps_what_the_first_has_converted(write: Write, tmp_
     folder = tmp_path / "checkpoint"
     try:
         _run(write(MAKE, "make.py"), folder)
-        assert "packs mapped: 0" in _run(write(LOAD), folder, keepWeights=True)
+        assert "tensors mapped: 0" in _run(write(LOAD), folder, keepWeights=True)
         (made,) = _made(folder)
-        assert (made.dtype, made.tensors) == ("torch.float32", 21)
-        assert "packs mapped: 1" in _run(write(LOAD), folder, keepWeights=True)
+        assert (made.dtype, made.tensors) == ("torch.float32", 9)  # norms are too small
+        assert "tensors mapped: 9" in _run(write(LOAD), folder, keepWeights=True)
     finally:
         for each in _made(folder):
-            Path(each.path).unlink()
+            shutil.rmtree(each.path)
 
 
 def _run(program: Path, folder: Path, **options: bool) -> str:

@@ -12,7 +12,10 @@ import pytest
 
 from tests.protocol.dap import PLAIN, Session, line_of
 
-pytestmark = pytest.mark.usefixtures("resident_process")
+pytestmark = [
+    pytest.mark.xdist_group("layer back"),
+    pytest.mark.usefixtures("resident_process"),
+]
 
 PROGRAM = Path(__file__).parent / "layers" / "stateful.py"
 

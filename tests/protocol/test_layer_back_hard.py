@@ -10,7 +10,10 @@ import pytest
 
 from tests.protocol.dap import Session, eventually
 
-pytestmark = pytest.mark.usefixtures("resident_process")
+pytestmark = [
+    pytest.mark.xdist_group("layer back hard"),
+    pytest.mark.usefixtures("resident_process"),
+]
 
 AGAIN = Path(__file__).parent / "layers" / "again.py"
 

@@ -13,7 +13,10 @@ import pytest
 from tensorpoint.conditions import parse
 from tests.protocol.dap import adapter_environment
 
-pytestmark = pytest.mark.usefixtures("resident_process")
+pytestmark = [
+    pytest.mark.xdist_group("metrics"),
+    pytest.mark.usefixtures("resident_process"),
+]
 
 PROGRAM = """\
 import math

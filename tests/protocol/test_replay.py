@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.dap import Session
 
-pytestmark = pytest.mark.usefixtures("resident_process")
+pytestmark = [pytest.mark.xdist_group("replay"), pytest.mark.usefixtures("resident_process")]
 
 PROGRAM = """\
 import torch

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocol.dap import eventually
 from tests.protocol.runs import (
     DEADLINE,
     assert_gone,
     command,
     environment,
-    nan_program,
     program,
 )
 
-__all__ = ["nan_program", "program"]
+__all__ = ["program"]
 
 
 # -- terminals and signals
@@ -217,8 +217,9 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(
     terminal.read_until("Stopped")
     terminal.type("echo shell $((1 + 1))\n")
     terminal.read_until("shell 2")
+    shell = terminal.foreground()
     terminal.type("fg\n")
-    time.sleep(0.5)
+    eventually(lambda: terminal.foreground() != shell, "the job in the foreground")
     terminal.type("again\n")
     terminal.read_until("on again")
     terminal.type("exit $?\n")

@@ -13,7 +13,10 @@ from tensorpoint.agent.values.measures import Measures
 from tensorpoint.conditions.metrics import ON_VALUES
 from tests.protocol.dap import Message, Session, eventually, line_of
 
-pytestmark = pytest.mark.usefixtures("resident_process")
+pytestmark = [
+    pytest.mark.xdist_group("value words"),
+    pytest.mark.usefixtures("resident_process"),
+]
 
 PROGRAM = """\
 import torch

@@ -155,7 +155,7 @@ def test_a_fault_in_one_watch_leaves_the_program_and_the_session_alone(write: Wr
         )
         while not (session.seen("exited") or session.seen("terminated")):
             try:
-                session.resume(session.stopped(20))
+                session.resume(session.stopped())
             except AssertionError:
                 break
         assert session.exit_code() == 0, session.output()

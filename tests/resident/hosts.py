@@ -16,6 +16,7 @@ from typing import Any
 from tensorpoint.dap.resident import TOOLS
 from tensorpoint.resident.client import Client, NoHost, stub_command
 from tensorpoint.resident.messages import Answer, Environment, Status
+from tests.protocol.dap import STUBBED
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
 
@@ -43,6 +44,7 @@ class Host:
         variables = {**self.environment, "PYTHONPATH": str(SERVER)}
         for wanted in (
             Environment((sys.executable,), variables),
+            Environment((sys.executable,), {**self.environment, **STUBBED["env"]}),
             Environment(TOOLS.python, variables, TOOLS.preload, tools=True),
         ):
             assert self.client.acquire(wanted, wait=True).state == "ready"
@@ -75,9 +77,10 @@ def run(
     variables = {**environment, **options.pop("env", {})}
     if "input" not in options:
         options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("timeout", 100)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
-    return subprocess.run(command, check=False, env=variables, text=True, timeout=60, **options)
+    return subprocess.run(command, check=False, env=variables, text=True, **options)
 
 
 @contextlib.contextmanager
@@ -129,14 +132,15 @@ def start(host: Host) -> subprocess.Popen[bytes]:
 
 
 def _start(host: Host) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(SERVER), host.environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.Popen(
         [sys.executable, "-m", "tensorpoint", "host", "serve"],
-        env={**host.environment, "PYTHONPATH": str(SERVER)},
+        env={**host.environment, "PYTHONPATH": path},
     )
 
 
 def _wait_for(host: Host, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         try:
             host.client.status()

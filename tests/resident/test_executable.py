@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,17 @@ def test_it_is_python(shared_host: Host, executable: str, write: Write) -> None:
     assert (result.returncode, result.stderr) == (4, "")
     assert result.stdout == f"{[str(program), 'a', 'b c']} {sys.executable}\n"
     assert runs(shared_host) == before + 1
+
+
+def test_an_interpreter_is_looked_up_as_a_shell_does(shared_host: Host) -> None:
+    command = [sys.executable, "-m", "tensorpoint", "host", "python", "--python"]
+    folder, name = os.path.split(sys.executable)
+    environment = {**shared_host.environment, "PYTHONPATH": str(SERVER), "PATH": folder}
+    made = run([*command, name], environment).stdout.strip()
+    assert f"exec {sys.executable} -IS" in Path(made).read_text()
+    unknown = run([*command, "python0.1"], environment)
+    assert unknown.returncode == 1
+    assert unknown.stderr == "tensorpoint host: there is no interpreter 'python0.1'\n"
 
 
 def test_without_a_host_it_is_python_too_and_starts_one(host: Host, write: Write) -> None:

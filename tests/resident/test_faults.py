@@ -20,7 +20,7 @@ from tensorpoint.resident.client import NoHost
 from tensorpoint.resident.messages import Environment, ZygoteStatus
 from tensorpoint.wire import pack
 from tests.conftest import Write
-from tests.protocol.dap import eventually, processes_with
+from tests.protocol.dap import DEADLINE, eventually, processes_with
 from tests.resident.hosts import Host, run, running_host, start
 
 pytestmark = pytest.mark.xdist_group("resident")
@@ -79,7 +79,7 @@ def test_a_killed_zygote_takes_its_programs_along_and_is_replaced(host: Host, wr
     zygote = only_zygote(host)
     assert zygote.pid is not None
     os.kill(zygote.pid, signal.SIGKILL)
-    assert process.wait(20) == 1
+    assert process.wait(DEADLINE) == 1
     assert process.stderr is not None
     assert "the resident process has ended, and the program with it" in process.stderr.read()
     (child,) = zygote.running
@@ -104,13 +104,13 @@ def test_a_killed_host_leaves_programs_running_and_nothing_after_them(
     try:
         runs_again(host)
         process.terminate()
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(DEADLINE) == -signal.SIGTERM
         eventually(lambda: gone(zygote.pid or 0), "the old zygote's end, with its last child")
         left = {path.name for path in host.folder.glob("zygote-*") if path.suffix != ".sh"}
         assert left == {Path(host.acquire(**NO_TORCH).socket).name}
     finally:
         host.client.stop()
-        replaced.wait(20)
+        replaced.wait(DEADLINE)
 
 
 def test_a_program_and_its_stub_that_die_at_once_are_no_fault_of_the_zygote(
@@ -137,7 +137,7 @@ def test_a_program_that_dies_is_a_status(host: Host, write: Write, number: int) 
     process = begin(host, write(LOOP))
     (child,) = only_zygote(host).running
     os.kill(child, number)
-    assert process.wait(20) == -number
+    assert process.wait(DEADLINE) == -number
     runs_again(host)
 
 
@@ -168,7 +168,7 @@ def test_a_daemon_survives_and_the_program_ends_as_it_would(host: Host, write: W
 
 def test_a_program_that_closes_its_streams_ends_well(host: Host, write: Write) -> None:
     code = "import os\nprint('up', flush=True)\nos.closerange(0, 200)\n"
-    assert begin(host, write(code)).wait(20) == 0
+    assert begin(host, write(code)).wait(DEADLINE) == 0
     runs_again(host)
 
 
@@ -263,6 +263,17 @@ def test_an_interpreter_that_does_not_start_is_a_reason(host: Host, tmp_path: Pa
     assert host.acquire(("/nowhere/python",)).note == "there is no interpreter '/nowhere/python'"
     assert "need a fresh interpreter" in host.acquire((sys.executable, "-i")).note
     assert "is not UTF-8" in host.acquire(TP_ODD="\udcff").note
+
+
+def test_an_interpreter_that_is_a_script_around_one_ends_too(host: Host, tmp_path: Path) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    wrapper.chmod(0o700)
+    answer = host.acquire((str(wrapper),), **NO_TORCH, TP_MARK=str(wrapper))
+    assert answer.state == "ready", answer.note
+    assert len(processes_with("TP_MARK", str(wrapper))) == 2
+    host.client.stop()
+    eventually(lambda: not processes_with("TP_MARK", str(wrapper)), "the end of both")
 
 
 def test_an_import_that_starts_a_thread_is_not_forked(host: Host, write: Write) -> None:

@@ -19,6 +19,7 @@ from tests.conftest import Write
 from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
 from tests.resident.hosts import Host
+from tests.resident.test_faults import NO_TORCH
 
 pytestmark = pytest.mark.xdist_group("resident")
 
@@ -148,9 +149,9 @@ def test_the_program_ends_with_its_session(resident: Host, write: Write, how: st
                 if ("debugpy_adapter" if how == "adapter" else "launcher") in line
             }
             os.kill(next(iter(found)), signal.SIGKILL)
-        eventually(lambda: not Path(f"/proc/{pid}").exists(), "the program's end", 20)
-    eventually(lambda: not session.processes(), f"the end of {session.processes()}", 40)
-    assert pid not in resident.status().zygotes[0].running
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), "the program's end")
+    eventually(lambda: not session.processes(), f"the end of {session.processes()}")
+    eventually(lambda: pid not in resident.status().zygotes[0].running, "the host's knowing")
 
 
 def test_without_debugging_the_program_runs_alone(resident: Host, write: Write) -> None:
@@ -226,6 +227,27 @@ def test_what_it_is_asked_wrongly_is_refused(write: Write) -> None:
         assert reason == '"resident" must be true or false'
 
 
+def test_modules_that_a_configuration_names_are_imported_ahead(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _find(host, monkeypatch)
+    module = write("import os\nwhere = os.getpid()\n", "packages/heavy.py")
+    paths = {"PYTHONPATH": f"{module.parent}{os.pathsep}{NO_TORCH['PYTHONPATH']}"}
+    program = write("import os, heavy\nprint('ahead', heavy.where == os.getppid())\n")
+    with Session() as session:  # a zygote that has been asked for nothing
+        session.launch(program, env=paths)
+        assert session.exit_code() == 0 and "ahead False" in session.output("stdout")
+    with Session() as session:
+        session.launch(program, env=paths, preload=["heavy", "nothing.at_all"])
+        assert session.exit_code() == 0 and "ahead True" in session.output("stdout")
+        told = "nothing.at_all can't be imported ahead (ModuleNotFoundError: No module named"
+        assert told in session.output("console")
+    with Session() as session:
+        session.initialize()
+        reason = session.refused("launch", program=str(program), preload=["import os"])
+        assert reason.startswith('"preload" must be a list of names of modules')
+
+
 def test_the_first_launch_is_cold_and_says_so(
     host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +304,42 @@ def test_our_own_processes_are_forks_too_and_die_with_the_editors(
             _expect_end_of(pid, *forks)
 
 
+def test_two_editors_in_one_workspace_do_not_meet(
+    host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both start a host, of which there is one; each has its program, stops, locals and end."""
+    host.client.stop()
+    _find(host, monkeypatch)  # they wait until it is ready
+    program = write("import sys\nname = sys.argv[1]\nname += '!'  # here\nprint(name)\n")
+    with Session() as one, Session() as other:
+        for session in (one, other):
+            session.initialize()
+        given: Message = {"program": str(program), "console": "internalConsole"}
+        for session, name in ((one, "one"), (other, "other")):
+            session.send("launch", args=[name], **given)
+        for session in (one, other):
+            session.expect("initialized")
+            source, lines = {"path": str(program)}, [{"line": line_of(program, "# here")}]
+            session.request("setBreakpoints", source=source, breakpoints=lines)
+            session.request("configurationDone")
+        stops = [session.stopped() for session in (one, other)]
+        values = [
+            session.evaluate("name", stop)
+            for session, stop in zip((one, other), stops, strict=True)
+        ]
+        assert values == ["'one'", "'other'"]
+        first, second = (session.expect_process() for session in (one, other))
+        running = {pid for zygote in host.status().zygotes for pid in zygote.running}
+        assert {first, second} <= running
+        one.request("disconnect", terminateDebuggee=True)
+        _expect_end_of(first)
+        other.resume(stops[1])
+        assert other.exit_code() == 0
+        assert "other!" in other.output("stdout")
+    log = (host.folder / "log" / "host.log").read_text()
+    assert log.count("listens at") == 2  # that of this test before, and one for both
+
+
 def test_a_module_of_the_program_that_shadows_one_of_ours_wins(
     resident: Host, write: Write
 ) -> None:
@@ -305,7 +363,8 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
             while True:
                 time.sleep(0.05)
         except KeyboardInterrupt:
-            print("interrupted", repr(input()), flush=True)
+            print("interrupted", flush=True)
+            print("read", repr(input()), flush=True)
         """
     )
     pid, terminal = pty.fork()
@@ -322,9 +381,9 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
 
     until(b"tty [True, True, True]")
     os.write(terminal, b"\x03")
-    time.sleep(0.1)
+    until(b"interrupted")
     os.write(terminal, b"line\n")
-    until(b"interrupted 'line'")
+    until(b"read 'line'")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
 
@@ -347,13 +406,13 @@ def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: 
     process.send_signal(signal.SIGCONT)
     eventually(lambda: _state(child) in "SR", "the program goes on")
     process.terminate()
-    assert process.wait(20) == -signal.SIGTERM
+    assert process.wait(DEADLINE) == -signal.SIGTERM
     eventually(lambda: not Path(f"/proc/{child}").exists(), "the program's end")
 
 
 def _expect_end_of(*pids: int) -> None:
     places = [Path(f"/proc/{pid}") for pid in pids]
-    eventually(lambda: not any(map(Path.exists, places)), "the end of all", 20)
+    eventually(lambda: not any(map(Path.exists, places)), "the end of all")
 
 
 def _state(pid: int) -> str:

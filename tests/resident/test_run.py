@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Write
-from tests.protocol.dap import eventually
+from tests.protocol.dap import DEADLINE, eventually
 from tests.protocol.samples import GATE
 from tests.resident.hosts import SERVER, Host, run
 
@@ -79,7 +79,7 @@ def test_signals_reach_the_program(shared_host: Host, write: Write) -> None:
     assert process.stdout.readline() == "got it\n"
     children = {pid for z in shared_host.status().zygotes for pid in z.running}
     process.terminate()
-    process.wait(20)
+    process.wait(DEADLINE)
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "their end")
 
 

@@ -71,6 +71,8 @@ def test_an_error_is_status_one_and_nothing_to_trace_is_two(write: Write) -> Non
     assert shapes(str(write("x = 1\n"))).returncode == 2
     assert "name a FILE or --object" in shapes().stderr
     assert "--config goes with --object" in shapes("x.py", "--config", "x.json").stderr
+    both = shapes("--object", "transformers:LlamaModel", "--class", "LlamaMLP")
+    assert both.returncode == 2 and "--class goes with a FILE" in both.stderr
 
 
 def test_what_can_not_be_written_or_named_is_said_in_a_line(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.dap import adapter_environment
+from tests.resident.hosts import Host
+from tests.resident.shared import python_command
 
 MODEL = """\
 import torch
@@ -49,13 +51,14 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, resident_host: Host | None) -> Run:
     """Run pytest over a test file; returns its exit status and what it printed."""
 
-    def run(tests: str, *arguments: str) -> tuple[int, str]:
+    def run(tests: str, *arguments: str, cold: bool = False) -> tuple[int, str]:
         (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
         (tmp_path / "test_it.py").write_text(textwrap.dedent(tests), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-p", "tensorpoint.pytest_plugin", *arguments]
+        python = [sys.executable] if cold else python_command(resident_host)
+        command = [*python, "-m", "pytest", "-p", "tensorpoint.pytest_plugin", *arguments]
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "test_it.py"],
             check=False,
@@ -84,6 +87,7 @@ def test_without_a_condition_it_does_nothing_and_imports_nothing(run: Run) -> No
         """,
         "-W",
         "error",
+        cold=True,
     )
     assert status == 0, output
 

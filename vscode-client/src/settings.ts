@@ -6,6 +6,7 @@ export const SECTION = 'tensorpoint';
 interface Settings {
   python: string;
   tensorpoints: string[];
+  preload: string[];
   debugpyConfigurations: boolean;
   'layers.recordFacts': boolean;
   debugTestCodeLens: boolean;

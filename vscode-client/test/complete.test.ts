@@ -6,6 +6,7 @@ const AROUND: Surroundings = {
   folder: '/home/ada/project',
   python: '/usr/bin/python3',
   tensorpoints: [],
+  preload: [],
   defaultEnvFile: '/home/ada/project/.env',
   exists: () => false,
 };
@@ -67,6 +68,13 @@ describe('the tensorpoints of the settings', () => {
   it('join those of the configuration, each once', () => {
     const done = complete(launch({ tensorpoints: ['loss > 3', 'layer:a'] }), around);
     expect(done.tensorpoints).toEqual(['loss > 3', 'layer:a', 'grad_norm() > 10']);
+  });
+
+  it('are joined by the modules to import ahead, of a launch', () => {
+    const both = { ...around, preload: ['diffusers'] };
+    expect(complete(launch({ preload: ['my.models'] }), both).preload).toEqual(['my.models', 'diffusers']);
+    expect(complete(launch({ preload: 'my.models' }), both).preload).toBe('my.models');
+    expect(complete(launch(), around)).not.toHaveProperty('preload');
   });
 
   it('are set when attaching, too, which gets nothing else', () => {

@@ -15,7 +15,7 @@ What else writes to a parameter between two steps is found by the next forward.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -39,8 +39,8 @@ _BOUNDS = {
 class Bounded:
     """Knows how large the parameters of each optimizer were when they were read last."""
 
-    def __init__(self, known_norm: Callable[[Any], float | None]) -> None:
-        self._known_norm = known_norm
+    def __init__(self, known_norms: Callable[[Iterable[Any]], list[float | None]]) -> None:
+        self._known_norms = known_norms
         #: Of each optimizer, the covered steps that are left until the next reading.
         self._left: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         #: By id of a parameter: its clipped gradient, the version of that, a bound of its norm.
@@ -70,9 +70,8 @@ class Bounded:
             return False
         if not all(map(is_ordinary, optimizer.param_groups)):
             return False
-        half, known_norm = torch.float16, self._known_norm
-        for parameter, _ in stepped:
-            norm = known_norm(parameter)
+        half, parameters = torch.float16, [parameter for parameter, _ in stepped]
+        for parameter, norm in zip(parameters, self._known_norms(parameters), strict=True):
             if norm is None:
                 norm = _norm_after_clipping(parameter, clipped)
             if parameter.dtype is half or norm is None or not norm < _LARGEST:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -28,9 +29,12 @@ def connected() -> Any:
 def folder() -> str:
     """The folder of the debugger's own files, with a separator at its end."""
     pydevd = sys.modules.get("pydevd")
-    if pydevd is None or not pydevd.__file__:
-        return _AGENT_FOLDER
-    path = os.path.abspath(pydevd.__file__)
+    return _AGENT_FOLDER if pydevd is None or not pydevd.__file__ else _folder(pydevd.__file__)
+
+
+@cache
+def _folder(pydevd_file: str) -> str:
+    path = os.path.abspath(pydevd_file)
     for _ in range(3):  # debugpy/_vendored/pydevd/pydevd.py
         path = os.path.dirname(path)
     return path + os.sep

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import sys
+from math import isnan
 from typing import TYPE_CHECKING
 
 from ..wire import OperationReport, TensorSummary
@@ -144,10 +145,11 @@ def made_by_operation(source: str | None) -> str:
 
 
 def clipped(name: str, total_norm: float) -> str:
-    """What clip_grad_norm_ did with an infinite gradient."""
+    """What clipping by norm did with an infinite gradient."""
+    made = "NaN of all gradients" if isnan(total_norm) else "NaN of this gradient and 0 of others"
     return (
         f"The total norm was {total_norm} because of the gradient of {name}: clipping divides by "
-        "it, which makes NaN of this gradient and 0 of all others."
+        f"it, which makes {made}."
     )
 
 
@@ -174,6 +176,8 @@ REPLAYED = (
 )
 
 
+#: Why clipping did not make a NaN.
+BEFORE_CLIPPING = "the gradient was NaN before it was clipped"
 #: Why the operation behind a bad loss, or a bad parameter, is not known.
 NO_FORWARD = "what your program computes outside of modules can't be run again"
 AFTER_MODEL = "it came to the output of the model from what your program computes of that"

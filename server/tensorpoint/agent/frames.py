@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
 
 from . import debugger_files, debugger_threads
 from .modules import frame_of_call
@@ -66,9 +67,19 @@ def outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def is_internal(frame: FrameType) -> bool:
     """Whether it runs torch's code, ours or the debugger's."""
-    name = frame.f_code.co_filename
-    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    inside = (torch_folder, AGENT_FOLDER, debugger_files.folder(), "<frozen ", "<eval_with_key>")
+    return is_internal_code(frame.f_code)
+
+
+def is_internal_code(code: CodeType) -> bool:
+    """The same of code."""
+    torch: Any = sys.modules["torch"]
+    return _is_internal_file(code.co_filename, torch.__file__, debugger_files.folder())
+
+
+@lru_cache(4096)
+def _is_internal_file(name: str, torch_file: str | None, debugger: str) -> bool:
+    torch_folder = os.path.dirname(torch_file or "") + os.sep
+    inside = (torch_folder, AGENT_FOLDER, debugger, "<frozen ", "<eval_with_key>")
     return name.startswith(inside) or name in _THREAD_STARTERS
 
 

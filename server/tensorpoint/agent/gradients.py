@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from functools import wraps
-from math import isfinite
+from math import inf, isfinite
 from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from .hooks import Replaced
 from .modules import Call, Names
 from .quiet import is_quiet
 from .quiet import state as quiet
-from .tensors import norms_of, quick_norm, unseen, version_of
+from .tensors import norm_of, norms_of, unseen, version_of
 from .watches.base import hearing
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _EVENTS = (
-    *("on_backward", "on_parameter_gradient", "on_late_gradient"),
+    *("on_engine", "on_backward", "on_parameter_gradient", "on_late_gradient"),
     *("on_backward_end", "on_backward_failed"),
 )
 _Owner = tuple["weakref.ref[Module]", str]
@@ -54,11 +54,12 @@ class Gradients:
         self._names = names
         self._on_fault = on_fault
         self._listeners: dict[str, tuple[Any, ...]] = {}
+        #: Those who hear of parameters' gradients, and from which norm on.
+        self._hearing: tuple[tuple[Any, float], ...] = ()
         #: By thread that a pass runs on: whether it is suspended and runs the user's expression.
         self._states: dict[int, Any] = {}
         #: By id of the parameter.
         self._handles: dict[int, tuple[weakref.ref[Any], Any]] = {}
-        self._norm_of: Callable[[Any], float | None]
         #: Parameters on CUDA whose gradient came in this pass; they are read at its end.
         self._late: list[tuple[weakref.ref[Any], _Owner | None]] = []
         #: A gradient there was bad: from now on each is read as it arrives.
@@ -78,6 +79,10 @@ class Gradients:
     def listen(self, listeners: Iterable[Any]) -> None:
         """Tell exactly these from now on; hook nothing if none of them cares."""
         self._listeners = {event: hearing(listeners, event) for event in _EVENTS}
+        self._hearing = tuple(
+            (listener, getattr(listener, "least_gradient", -inf))
+            for listener in self._listeners["on_parameter_gradient"]
+        )
         if any(self._listeners.values()):
             self._install()
         else:
@@ -95,7 +100,7 @@ class Gradients:
     def _install(self) -> None:
         if self._engine is not None:
             return
-        self._norm_of, self._is_precise = quick_norm(), False
+        self._is_precise = False
         autograd = sys.modules["torch.autograd"]
         self._engine = Replaced(
             autograd, "_engine_run_backward", self._around(autograd._engine_run_backward)
@@ -134,18 +139,22 @@ class Gradients:
             self._frozen.clear()
             self._roots.clear()
 
-    def known_norm(self, parameter: Any) -> float | None:
-        """The 2-norm of its gradient, if a hook has taken it and nobody has written to it since."""
-        known = self._norms.get(id(parameter))
-        if known is None:
-            return None
-        gradient, version, norm = known
-        current = parameter.grad
-        if current is None or gradient() is not current:
-            return None
-        # For each parameter in each step: without modes of the program's that is one frame.
+    def known_norms(self, parameters: Iterable[Any]) -> list[float | None]:
+        """The 2-norm of each gradient that a hook has taken and nobody has written to since.
+
+        None for others. For all at once: in each step that is one Python frame.
+        """
+        known, norms = self._norms, list[float | None]()
+        if not known:
+            return [None for _ in parameters]
         is_seen = sys.modules["torch"]._C._len_torch_function_stack()
-        return norm if (version_of(current) if is_seen else current._version) == version else None
+        for parameter in parameters:
+            norm, current, taken = None, parameter.grad, known.get(id(parameter))
+            if current is not None and taken is not None and taken[0]() is current:
+                version = version_of(current) if is_seen else current._version
+                norm = taken[2] if version == taken[1] else None
+            norms.append(norm)
+        return norms
 
     # Parameters --------------------------------------------------------------------------------
 
@@ -201,7 +210,13 @@ class Gradients:
             self._handles.pop(key, None)
             self._norms.pop(key, None)
 
+        torch = sys.modules["torch"]
+        plain, vector_norm = torch.Tensor, torch.linalg.vector_norm
+        function_modes = torch._C._len_torch_function_stack
+        dispatch_modes = torch._C._len_torch_dispatch_stack
+
         def hook(parameter: torch.Tensor) -> None:
+            """One Python frame: of a layer's first parameter all is cold after its kernel."""
             state = self._states.get(get_ident())
             # `is_quiet`, in this frame: for each parameter.
             if state is not None and (state.is_in_wait_loop or quiet.depth):
@@ -215,11 +230,21 @@ class Gradients:
                         self._late.append((ref(parameter), owner))
                         self._tell("on_late_gradient")
                         return
-                    norm = self._norm_of(gradient)
+                    if type(gradient) is plain and not function_modes() and not dispatch_modes():
+                        try:
+                            # It seldom needs `detach`, which is 20 us where its code is cold.
+                            value = gradient.detach() if gradient.requires_grad else gradient
+                            norm = vector_norm(value).item()
+                        except Exception:  # sparse, float8, ...
+                            norm = norm_of(gradient)
+                    else:
+                        norm = norm_of(gradient)
                     self._norms[id(parameter)] = ref(gradient), gradient._version, norm
                 module = owner[0]() if owner is not None else None
                 name = owner[1] if owner is not None else "(no module's)"
-                for listener in self._listeners["on_parameter_gradient"]:
+                for listener, least in self._hearing:
+                    if norm is not None and norm < least:
+                        continue
                     try:
                         listener.on_parameter_gradient(module, name, parameter, norm)
                     except Hit:
@@ -266,6 +291,7 @@ class Gradients:
             ident = get_ident()
             self._states[ident] = debugger.thread_state()
             try:
+                self._tell("on_engine", *map(bool, args[1:3]))
                 self._tell("on_backward", t_outputs)
                 results = run_backward(t_outputs, *args, **kwargs)
                 self._read_late()

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,9 @@ class Hooks:
         if self._handles:
             return
         torch = sys.modules["torch"]
-        # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True.
-        is_compiling = torch.compiler.is_dynamo_compiling
+        # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True. What
+        # is cached is the answer outside of dynamo, which looks through: a frame less each time.
+        is_compiling = lru_cache(maxsize=None)(torch.compiler.is_dynamo_compiling)
         make = self._make_hooks if self._follows else self._make_root_hooks
         before, after = self._pair = make(is_compiling)
         module = sys.modules["torch.nn.modules.module"]

@@ -2,9 +2,10 @@
 
 At module level the values alone can't always tell a mask from `log(0)`, so several signs are
 asked, surest first: what the tensor is called, whether it holds nothing but one number and
--inf, and what autograd recorded. Where no sign speaks (`no_grad` in a module of the user's own) a
-tensor whose only non-finite values are -inf is taken for a mask: a debugger that stops at every
-masked logit would be switched off. NaN and +inf are never deliberate.
+-inf, and what autograd recorded. Where autograd recorded nothing (`no_grad` in a module of the
+user's own) the module's code is asked whether it speaks of masks (`mask_words`), and whether a
+layer in it has returned masked values; else a debugger would stop at every masked logit, and be
+switched off. A single number is no mask. NaN and +inf are never deliberate.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .mask_words import may_mask
 from .tensors import unseen, values_of
 
 if TYPE_CHECKING:
@@ -79,18 +81,23 @@ def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
 
 
 @unseen
-def is_masked_output(tensor: torch.Tensor, module: Module) -> bool:
+def is_masked_output(tensor: torch.Tensor, module: Module, masked_inside: bool = False) -> bool:
     """The same for an output of `module` whose inputs are finite.
 
-    A torch layer without children (`Linear`, `LogSoftmax`) never masks: its -inf is an overflow or
-    a logarithm of zero, as is one next to values near the limits of a half-precision type.
+    `masked_inside` says whether a layer in it has returned masked values. A torch layer without
+    children (`Linear`, `LogSoftmax`) never masks: its -inf is an overflow or a logarithm of zero,
+    as is one next to values near the limits of a half-precision type.
     """
     if _holds_one_number(tensor):
         return True
     if type(module).__module__.startswith("torch.nn.modules.") and not module._modules:
         return False
     made = _made_by_masking(tensor)
-    return (not _near_overflow(tensor)) if made is None else made
+    if made is not None:
+        return made
+    if _near_overflow(tensor) or (tensor.dim() == 0 and not masked_inside):
+        return False
+    return masked_inside or may_mask(module)
 
 
 def _holds_one_number(tensor: torch.Tensor) -> bool:

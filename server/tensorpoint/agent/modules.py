@@ -36,6 +36,8 @@ class Call:
     explained: set[int] | None = None
     #: The last child output that was found finite.
     checked: Seen | None = None
+    #: Whether a call in it has returned -inf that is meant.
+    masked_inside = False
     #: What backward brings for the last child outputs; `watches.nonfinite_backward` keeps it.
     flow: tuple[Any, ...] = ()
     #: Of an outermost call, a frame on the stack as long as the call runs.

@@ -19,6 +19,8 @@ class Listening:
     topic: str
     before: Callable[..., Any] | None
     after: Callable[..., Any] | None
+    #: Whether the function is left out where its module lacks it.
+    may_be_missing: bool = False
 
 
 class Point:

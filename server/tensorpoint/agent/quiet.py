@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from . import debugger
 
@@ -55,7 +55,8 @@ def side_effects() -> Generator[list[str]]:
         return original(file, mode, *args, **kwargs)
 
     out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Held(out, ident, note), _Held(err, ident, note)
+    held = [_Held.over(stream, ident, note) for stream in (out, err)]
+    sys.stdout, sys.stderr = held
     builtins.open = noting_open
     try:
         yield found
@@ -65,6 +66,8 @@ def side_effects() -> Generator[list[str]]:
         for name, stream in (("stdout", out), ("stderr", err)):
             if isinstance(getattr(sys, name), _Held):
                 setattr(sys, name, stream)
+        for stand_in in held:
+            stand_in.let_go()
 
 
 @contextmanager
@@ -98,10 +101,32 @@ def not_waiting(refuse: Callable[[], BaseException]) -> Generator[None]:
 
 
 class _Held:
-    """A stream that keeps what one thread writes to itself."""
+    """A stream that keeps what one thread writes to itself.
 
-    def __init__(self, stream: Any, ident: int, note: Any) -> None:
-        self._stream, self._ident, self._note = stream, ident, note
+    Used again and never freed: `print` uses `sys.stdout` without a reference of its own
+    (python/cpython#130163, until 3.12.10 and 3.13.3), and another thread may be in one.
+    """
+
+    _unused: ClassVar[list[_Held]] = []
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._ident: int | None = None
+        self._note: Callable[[str], object] = str
+
+    @classmethod
+    def over(cls, stream: Any, ident: int, note: Callable[[str], object]) -> _Held:
+        try:
+            held = cls._unused.pop()
+        except IndexError:
+            held = cls()
+        held._stream, held._note, held._ident = stream, note, ident
+        return held
+
+    def let_go(self) -> None:
+        """What a thread is still about to write goes to the stream."""
+        self._ident = None
+        self._unused.append(self)
 
     def write(self, text: str) -> int:
         if threading.get_ident() != self._ident or debugger.evaluating():

@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -149,6 +150,7 @@ class Agent:
             scale_of,
             self._on_fault,
             lambda func, arguments: self._showing.on_write(func, arguments),  # noqa: PLW0108
+            lambda: any(watch.clips_bad_gradient for watch in self._listeners),
         )
         stop = self._stopper = Stopper(self._names, self._locator.locate)
         judge = self._judge = Judge(self._names, stop)
@@ -161,7 +163,7 @@ class Agent:
             self._switch,
             self._on_fault,
         )
-        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norm)
+        self._watches = all_watches(self._names, judge, scale_of, self._gradients.known_norms)
         self._recorder = Recorder(self._names, scale_of)
         self.facts = Keeper(self._recorder, self._tell_facts, self._report)
         self._maps = AttentionMaps(self._switch_maps)
@@ -220,6 +222,7 @@ class Agent:
                 "python": sys.version.partition(" ")[0],
                 "torch": getattr(sys.modules.get("torch"), "__version__", None),
                 "armed": len(plan.tensorpoints),
+                "age": _age(),
             }
         )
 
@@ -400,7 +403,7 @@ class Agent:
         inner: tuple[Any, ...] = (self._gradients,) if self._gradients.is_installed else ()
         self._hooks.listen((*inner, *listeners, *locating))
         self._updates.listen((*inner, *listeners, *locating, *stepper))
-        self._taps.listen(listeners, ("gradients",) if inner else ())
+        self._taps.listen((*listeners, *locating), ("gradients",) if inner else ())
 
     def _unhook(self) -> None:
         """Leave nothing of ours in torch."""
@@ -486,6 +489,16 @@ class Agent:
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()
+
+
+def _age() -> float | None:
+    """For how many seconds this process has run, by a clock that nobody sets (Linux)."""
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            ticks = int(stream.read().rpartition(b")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return None
 
 
 #: Held while the agent is made: `listen` and `watch` are called on any thread.

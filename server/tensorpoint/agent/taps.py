@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 #: What watches can hear of, and the topic that each belongs to.
-_EVENTS = {"on_attention": "attention", "on_clipped": "gradients", "on_scale": "gradients"}
+_EVENTS = {
+    "on_attention": "attention",
+    "on_clipping": "gradients",
+    "on_clipped": "gradients",
+    "on_scale": "gradients",
+}
 #: In one call of a root: a decoder written as a loop has an attention a token.
 _MAX_ORDINAL = 63
 
@@ -163,7 +168,7 @@ class Taps:
                 if tap.topic in self._topics:
                     before, after = getattr(tap, "before", None), getattr(tap, "after", None)
                     taps.setdefault(tap.target, []).append(
-                        Listening(name, tap.topic, before, after)
+                        Listening(name, tap.topic, before, after, bool(getattr(tap, "since", "")))
                     )
         for target, ones in taps.items():
             yield (
@@ -182,10 +187,15 @@ class Taps:
         self._arrived.append(module)
         self._settle()
 
-    def _tap(self, target: str, taps: Sequence[Listening]) -> Point:
+    def _tap(self, target: str, taps: Sequence[Listening]) -> Point | None:
         point = self._points.get(target)
         if point is None:
-            point = self._points[target] = Point(target, self._make_replacement)
+            try:
+                point = self._points[target] = Point(target, self._make_replacement)
+            except AttributeError:
+                if all(tap.may_be_missing for tap in taps):
+                    return None
+                raise
         point.taps = tuple(taps)
         point.install()
         return point
@@ -299,6 +309,10 @@ class Taps:
     def scale(self, value: float | torch.Tensor) -> None:
         if self._hearing["on_scale"]:
             self._tell("on_scale", float(value))
+
+    def clipping(self, parameters: Iterable[torch.Tensor]) -> None:
+        if self._hearing["on_clipping"]:
+            self._tell("on_clipping", tuple(parameters))
 
     def clipped(self, parameters: Iterable[torch.Tensor], total_norm: float | torch.Tensor) -> None:
         if self._hearing["on_clipped"] and is_number(total_norm):

@@ -1,44 +1,51 @@
 """Checkpoints that are converted to another dtype are kept for the next run: `"keepWeights"`.
 
-To load a checkpoint on the CPU as it is costs nothing: transformers maps the file. To load it as
+To load a checkpoint on the CPU as it is costs nothing, as safetensors maps the file. To have it in
 another dtype, bfloat16 as float32 say, converts every weight in each run: 7 s for 2 GB, where what
-was kept is mapped in 0.6 s (on two cores). So the converted tensors of a file are kept in a *pack*,
-a file in memory (`/dev/shm`) that programs map privately: what one writes no other sees.
+was kept is mapped in 0.6 s (on two cores). So what a conversion makes of a mapped tensor is kept,
+in a file in memory (`/dev/shm`) that programs map privately: what one writes no other sees.
 
-Each tensor has a storage of its own, as a converted one has: with views of one buffer all would
-share a version counter, and `save_pretrained` would take them for tied. Unlike a converted one it
-can't be resized. A pack is for one state of one file (path, inode, time, size) and one dtype.
+Asked is where it is converted, `Tensor.to` and its like, and `mapped` knows which part of which
+file a tensor is. So it doesn't matter what has loaded it: transformers, diffusers, accelerate,
+`safetensors.torch.load_file`, `torch.load(mmap=True)`. A class of tensors that knows where it is
+from would be refused by `torch.nn.Parameter`; and it would not notice what is written to `.data`.
 
-Asked is where transformers converts, `core_model_loading._materialize_copy`: a tensor that knows
-where it is from, of a class of its own, would be refused by `torch.nn.Parameter`.
+`torch.load` without `mmap` reads and copies each time, a second for 400 MB. What it has read is
+kept as well, a copy of the file that is mapped in its place from then on. The file itself is not: a
+program that saves over the checkpoint that it has loaded would read the new bytes, or die.
+
+A kept tensor has a storage of its own, as a converted one has: with views of one buffer all would
+share a version counter, and be saved as tied. Unlike a converted one it can't be resized.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import functools
 import json
 import mmap
 import os
+import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from ..wire import pack
 from .imports import when_imported
+from .mapped import Maps
 
-_ALIGNMENT = 64
-#: What safetensors calls the dtypes that torch calls otherwise, and the bytes of an element.
-_DTYPES = {
-    "F64": ("float64", 8),
-    "F32": ("float32", 4),
-    "F16": ("float16", 2),
-    "BF16": ("bfloat16", 2),
-}
 #: Packs together; less where `/dev/shm` has no room.
 MOST_BYTES = int(os.environ.get("TENSORPOINT_WEIGHTS_MIB") or 16384) << 20
+#: Smaller tensors are converted faster than a file is opened.
+LEAST_BYTES = 1 << 16
+_WORDS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64"}
+#: The file of a pack that is a whole checkpoint.
+_WHOLE = "whole"
+#: How long it is believed what all packs together have.
+_BELIEVED_S = 1.0
 
 
 class Weights:
@@ -47,15 +54,13 @@ class Weights:
     def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
         self._on_fault = on_fault
         self._lock = threading.Lock()
-        self._packs: dict[str, _Pack | None] = {}
-        self._building: dict[str, _Builder | None] = {}
-        #: Models that are being loaded, and whether one of them failed.
-        self._loads, self._failed = 0, False
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._maps = Maps()
+        self._room = _Room()
+        self._undo: list[Callable[[], None]] = []
         self._wanted = self._waits = False
 
     def want(self, on: bool) -> None:
-        """Keep weights from now on, once transformers is imported, or no longer."""
+        """Keep weights from now on, once torch is imported, or no longer."""
         self._wanted = on
         if not on:
             self.remove()
@@ -63,299 +68,282 @@ class Weights:
             self._install()
         else:
             self._waits = True
-            when_imported("transformers.modeling_utils", self._install)
+            when_imported("torch", self._install)
 
     def after_fork(self) -> None:
-        """What other threads held stays so in a child, and what is being made is the parent's."""
+        """What other threads held stays so in a child."""
         self._lock = threading.Lock()
-        self._building.clear()
-        self._loads, self._failed = 0, False
+        self._maps, self._room = Maps(), _Room()
 
     def _install(self) -> None:
-        """Be asked by transformers, if it has been imported."""
-        loading = sys.modules.get("transformers.core_model_loading")
-        modeling = sys.modules.get("transformers.modeling_utils")
-        names = (
-            (modeling, "safe_open", self._opening),
-            (loading, "_materialize_copy", self._copying),
-            (modeling, "convert_and_load_state_dict_in_model", self._finishing),
-        )
-        missing = any(not hasattr(module, name) for module, name, _ in names)
+        torch: Any = sys.modules["torch"]
         with self._lock:
-            if self._undo or missing or not self._wanted or sys.platform != "linux":
-                return  # another version of it loads by itself
-            for module, name, wrap in names:
-                original = getattr(module, name)
-                self._undo.append((module, name, original))
-                setattr(module, name, wrap(original))
+            if self._undo or not self._wanted or sys.platform != "linux":
+                return
+            self._replace(torch.Tensor, "to", self._to(torch.Tensor.to, torch))
+            for word, name in _WORDS.items():
+                wrapped = self._word(getattr(torch.Tensor, word), getattr(torch, name))
+                self._replace(torch.Tensor, word, wrapped)
+            self._replace(torch, "load", self._load(torch.load, torch.serialization))
+
+    def _replace(self, owner: Any, name: str, by: Any) -> None:
+        own, original = name in vars(owner), getattr(owner, name)
+        self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+        setattr(owner, name, by)
 
     def remove(self) -> None:
-        """Leave transformers as it was."""
+        """Leave torch as it was."""
         with self._lock:
             while self._undo:
-                setattr(*self._undo.pop())
+                self._undo.pop()()
 
-    # In transformers -----------------------------------------------------------------------------
+    # In torch ------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _opening(original: Any) -> Any:
-        def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
-            return _File(os.fspath(filename), original(filename, *arguments, **options))
+    def _to(self, original: Any, torch: Any) -> Any:
+        parse, preserving = torch._C._nn._parse_to, torch.preserve_format
 
-        return safe_open
+        @functools.wraps(original)
+        def to(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            def convert() -> Any:
+                return original(tensor, *arguments, **options)
 
-    def _copying(self, original: Any) -> Any:
-        def materialize(tensor: Any, device: Any = None, dtype: Any = None) -> Any:
-            if type(tensor) is not _Slice:
-                return original(tensor, device, dtype)
-            kept = self._safely(tensor, device, dtype, self._find)
-            if kept is not None:
-                return kept
-            made = original(tensor.slice, device, dtype)
-            self._safely(tensor, device, dtype, self._keep, made)
-            return made
-
-        return materialize
-
-    def _finishing(self, original: Any) -> Any:
-        def load(*arguments: Any, **options: Any) -> Any:
-            loaded = False
-            with self._lock:
-                self._loads += 1
+            if not self._safely(lambda: _is_plain(tensor)):
+                return convert()
             try:
-                result = original(*arguments, **options)
-                loaded = True
-            finally:
-                self._finish(loaded)
-            return result
+                device, dtype, _, form = parse(*arguments, **options)
+            except (TypeError, RuntimeError):  # which `to` says better, or does all the same
+                return convert()
+            if str(device or "cpu") != "cpu" or form not in (None, preserving):
+                return convert()
+            return self._convert(tensor, dtype, convert)
+
+        return to
+
+    def _word(self, original: Any, dtype: Any) -> Any:
+        @functools.wraps(original)
+        def word(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            def convert() -> Any:
+                return original(tensor, *arguments, **options)
+
+            if arguments or options or not self._safely(lambda: _is_plain(tensor)):
+                return convert()
+            return self._convert(tensor, dtype, convert)
+
+        return word
+
+    def _load(self, original: Any, serialization: Any) -> Any:
+        @functools.wraps(original)
+        def load(f: Any, *arguments: Any, **options: Any) -> Any:
+            whole = None
+            private = serialization.get_default_mmap_options() == mmap.MAP_PRIVATE
+            if isinstance(f, (str, os.PathLike)) and private and not options.get("mmap"):
+                whole = self._safely(lambda: _whole(os.fspath(f), self._room))
+            if whole is not None and whole.is_kept:
+                # It may have gone just now; any other error is told of the file that they named.
+                with suppress(Exception):
+                    return original(whole.path, *arguments, **{**options, "mmap": True})
+            loaded = original(f, *arguments, **options)
+            if whole is not None and not whole.is_kept:
+                self._safely(whole.copy)
+            return loaded
 
         return load
 
-    def _safely(self, tensor: _Slice, device: Any, dtype: Any, act: Any, *more: Any) -> Any:
-        """Act if this is a conversion on the CPU; a fault of ours is told, and they load on."""
+    def _convert(self, tensor: Any, dtype: Any, convert: Callable[[], Any]) -> Any:
+        """What was kept of this conversion, else what it makes, which is kept."""
+        if dtype is None or dtype == tensor.dtype or not dtype.is_floating_point:
+            return convert()
+        kept = self._safely(lambda: self._find(tensor, dtype))
+        if kept is None:
+            return convert()
+        if kept.is_kept:
+            found = self._safely(lambda: kept.tensor(tensor, dtype))
+            if found is not None:
+                return found
+        made = convert()
+        self._safely(lambda: kept.keep(made))
+        return made
+
+    def _find(self, tensor: Any, dtype: Any) -> _Kept | None:
+        with self._lock:
+            found = self._maps.find(tensor.data_ptr(), tensor.nbytes)
+        if found is None:
+            return None
+        source, place = found
+        if source.startswith(f"{pack.folder()}/"):
+            source = pack.original(source)  # of a copy of a checkpoint, all is where it was
+        if not source:
+            return None
+        name = f"{place}-{tensor.nbytes}-{tensor.dtype}"
+        return _Kept.of(source, name, str(dtype), self._room)
+
+    def _safely(self, act: Callable[[], Any]) -> Any:
+        """A fault of ours is told, and they load on as ever."""
         try:
-            if dtype is None or not dtype.is_floating_point or str(device or "cpu") != "cpu":
-                return None
-            if not tensor.is_floating or tensor.dtype == str(dtype):
-                return None
-            return act(tensor, dtype, *more)
+            return act()
         except Exception as error:
             self.remove()
             self._on_fault("keeping weights", error)
             return None
 
-    # Packs ---------------------------------------------------------------------------------------
 
-    def _find(self, tensor: _Slice, dtype: Any) -> Any:
-        path = _pack_path(tensor.path, str(dtype))
-        with self._lock:
-            if path not in self._packs:
-                self._packs[path] = _Pack.open(path)
-            found = self._packs[path]
-        return None if found is None else found.tensor(tensor.name, dtype)
-
-    def _keep(self, tensor: _Slice, dtype: Any, made: Any) -> None:
-        path = _pack_path(tensor.path, str(dtype))
-        with self._lock:
-            if self._packs.get(path) is not None:
-                return  # one that lacks some: it was made for a part of the model
-            if not self._loads:
-                return  # a thread that goes on after its load has failed
-            if path not in self._building:
-                size = os.stat(tensor.path).st_size * dtype.itemsize // tensor.itemsize
-                self._building[path] = _Builder.begin(path, tensor.path, str(dtype), size)
-            builder = self._building[path]
-        if builder is not None and made.numel() and made.is_contiguous():
-            builder.add(tensor.name, made)
-
-    def _finish(self, loaded: bool) -> None:
-        """What was kept is there for others, once all that was being loaded is loaded."""
-        with self._lock:
-            self._loads = max(self._loads - 1, 0)
-            self._failed |= not loaded
-            if self._loads:
-                return
-            loaded, self._failed = not self._failed, False
-            built = [builder for builder in self._building.values() if builder is not None]
-            self._building.clear()
-            self._packs.clear()
-        for builder in built:
-            builder.finish(loaded)
+def _is_plain(tensor: Any) -> bool:
+    """Whether it may be a tensor of a checkpoint: all others are none of our business."""
+    torch: Any = sys.modules["torch"]
+    return (
+        (type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter)
+        and tensor.is_cpu
+        and tensor.is_floating_point()
+        and tensor.layout is torch.strided
+        and tensor.nbytes >= LEAST_BYTES
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._len_torch_dispatch_stack()
+    )
 
 
-class _File:
-    """An open checkpoint whose slices know where they are from."""
+class _Kept:
+    """A file of a pack, there or not."""
 
-    def __init__(self, path: str, file: Any) -> None:
-        self._path, self._file = path, file
-
-    def get_slice(self, name: str) -> _Slice:
-        return _Slice(self._path, name, self._file.get_slice(name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __enter__(self) -> _File:
-        self._file.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> Any:
-        return self._file.__exit__(*error)
-
-
-class _Slice:
-    """A tensor in a checkpoint that isn't loaded yet."""
-
-    def __init__(self, path: str, name: str, slice: Any) -> None:
-        self.path, self.name, self.slice = path, name, slice
-        known = _DTYPES.get(slice.get_dtype())
-        self.is_floating = known is not None
-        self.dtype, self.itemsize = (f"torch.{known[0]}", known[1]) if known else ("", 1)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.slice[index]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.slice, name)
-
-
-class _Pack:
-    """A pack that is there: data, an index of it as JSON, and how long that is."""
-
-    def __init__(self, map: mmap.mmap, index: dict[str, Any]) -> None:
-        self._map, self._tensors = map, index["tensors"]
+    def __init__(self, source: str, folder: str, name: str, dtype: str, room: _Room) -> None:
+        self._source, self._folder, self._dtype = source, folder, dtype
+        self._room = room
+        self.path = f"{folder}/{name}"
+        #: Only of this user: anybody may make a folder in /dev/shm, before us.
+        self.is_kept = _is_ours(folder) and os.path.exists(self.path)
+        if self.is_kept:
+            with suppress(OSError):
+                os.utime(folder)  # the one that is used is the last to go
 
     @classmethod
-    def open(cls, path: str) -> _Pack | None:
-        """None if there is none, or it isn't one."""
+    def of(cls, source: str, name: str, dtype: str, room: _Room) -> _Kept | None:
+        """None if the file has gone."""
         try:
-            with open(path, "rb") as stream:
-                if os.fstat(stream.fileno()).st_uid != os.getuid():
-                    return None  # anybody may make a folder in /dev/shm, before us
+            return cls(source, pack.path_of(source, dtype), name, dtype, room)
+        except OSError:
+            return None  # it has been removed since it was mapped
+
+    def tensor(self, like: Any, dtype: Any) -> Any:
+        """Mapped, not read; None if it has gone meanwhile."""
+        torch: Any = sys.modules["torch"]
+        try:
+            with open(self.path, "rb") as stream:
                 map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):
-            return None
-        index = pack.index_of(map)
-        if index is None:
-            return None
-        with suppress(OSError):
-            os.utime(path)  # the one that is used is the last to go
-        return cls(map, index)
-
-    def tensor(self, name: str, dtype: Any) -> Any:
-        """Mapped, not read; None if it isn't in it."""
-        torch = sys.modules["torch"]
-        found = self._tensors.get(name)
-        if found is None:
-            return None
-        offset, shape, count = found
-        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=offset).view(shape)
-
-
-class _Builder:
-    """A pack that is being made, under a name that nobody looks for."""
-
-    def __init__(self, path: str, new: str, number: int, about: dict[str, Any]) -> None:
-        self._path, self._new, self._number, self._about = path, new, number, about
-        #: Guards what follows; notified when a thread has written.
-        self._turn = threading.Condition()
-        self._tensors: dict[str, tuple[int, list[int], int]] = {}
-        self._end = self._writing = 0
-        self._failed = self._closed = False
-
-    @classmethod
-    def begin(cls, path: str, source: str, dtype: str, size: int) -> _Builder | None:
-        """None where there is no room for it."""
-        try:
-            os.makedirs(pack.folder(), mode=0o700, exist_ok=True)
-            status = os.lstat(pack.folder())
-            if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _make_room(size):
-                return None
-            new = f"{path}.{os.getpid()}"
-            number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return None
-        return cls(path, new, number, {"source": source, "dtype": dtype})
-
-    def add(self, name: str, tensor: Any) -> None:
-        """Copy a tensor to its place; on several threads."""
-        count = tensor.numel()
-        size = count * tensor.element_size()
-        with self._turn:
-            if self._closed:
-                return
-            start = self._end
-            self._end = -(-(start + size) // _ALIGNMENT) * _ALIGNMENT
-            self._writing += 1
-        data = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
-        written = False
-        try:
-            self._write(data, start)
-            written = True
-        except OSError:
-            pass  # no room: they have their tensor
-        finally:
-            with self._turn:
-                self._writing -= 1
-                self._turn.notify_all()
-                if written:
-                    self._tensors[name] = (start, list(tensor.shape), count)
-                else:
-                    self._failed = True
-
-    def finish(self, loaded: bool) -> None:
-        """Give it its name, or leave nothing of it if the model isn't `loaded`.
-
-        transformers doesn't wait for its threads when a load fails: one that still writes must not
-        do so into what gets the number of our file next.
-        """
-        with self._turn:
-            self._closed = True
-            self._turn.wait_for(lambda: not self._writing)
-        try:
-            if self._failed or not self._tensors or not loaded:
-                raise OSError
-            self._write(memoryview(pack.tail({**self._about, "tensors": self._tensors})), self._end)
-            os.replace(self._new, self._path)
-        except OSError:
+            map = b""
+        if len(map) != like.numel() * dtype.itemsize:
             with suppress(OSError):
-                os.unlink(self._new)
-        finally:
-            os.close(self._number)
+                os.unlink(self.path)  # it isn't ours
+            return None
+        return torch.frombuffer(map, dtype=dtype, count=like.numel()).view(like.shape)
 
-    def _write(self, data: memoryview, start: int) -> None:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self._number, data[done:], start + done)
+    def keep(self, made: Any) -> None:
+        """Keep what was made."""
+        if made.is_contiguous() and made.device.type == "cpu":
+            data = memoryview((ctypes.c_char * made.nbytes).from_address(made.data_ptr()))
+            self._write(lambda number: _write_all(number, data.cast("B")), made.nbytes)
+
+    def copy(self) -> None:
+        """Keep the file as it is."""
+        with open(self._source, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            self._write(lambda number: _copy_all(stream.fileno(), number, size), size)
+
+    def _write(self, write: Callable[[int], None], size: int) -> None:
+        """Make the file. It has no name until it is whole, so that nothing is left of a crash."""
+        try:
+            if not self._room.take(self._folder, size):
+                return
+            self._begin_pack()
+            number = os.open(self._folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                write(number)
+                if pack.path_of(self._source, self._dtype) == self._folder:  # it hasn't changed
+                    # With a folder, which it doesn't need, Python calls what follows links.
+                    os.link(f"/proc/self/fd/{number}", self.path, src_dir_fd=number)
+            finally:
+                os.close(number)
+        except OSError:
+            pass  # no room, or another process has just done the same: they have their tensor
+
+    def _begin_pack(self) -> None:
+        os.makedirs(pack.folder(), mode=0o700, exist_ok=True)
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        if not _is_ours(self._folder):
+            raise OSError("it is somebody else's")
+        about = f"{self._folder}/{pack.ABOUT}"
+        if not os.path.exists(about):
+            with open(f"{about}.{os.getpid()}", "w", encoding="utf-8") as stream:
+                json.dump({"source": self._source, "dtype": self._dtype}, stream)
+            os.replace(stream.name, about)
 
 
-def _pack_path(source: str, dtype: str) -> str:
-    """The pack of a file as it is now."""
-    real = os.path.realpath(source)
-    status = os.stat(real)
-    key = [real, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, dtype]
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    return f"{pack.folder()}/{name}.pack"
+def _whole(source: str, room: _Room) -> _Kept | None:
+    """The copy of a file; None if `torch.load` can't map it: the format before torch 1.6."""
+    try:
+        with open(source, "rb") as stream:
+            if stream.read(4) != b"PK\3\4" or os.fstat(stream.fileno()).st_size < LEAST_BYTES:
+                return None
+    except OSError:
+        return None
+    return _Kept.of(os.path.realpath(source), _WHOLE, "", room)
 
 
-def _make_room(size: int) -> bool:
-    """Let packs go that were used longest ago, until there is room for one more."""
-    found: list[tuple[float, int, str]] = []
-    for entry in os.scandir(pack.folder()):
-        with suppress(OSError):
-            pid = entry.name.rpartition(".")[2]
-            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                os.unlink(entry.path)  # its maker has been killed
-                continue
-            status = entry.stat()
-            if not pid.isdigit():
-                found.append((status.st_mtime, status.st_size, entry.path))
-    found.sort(reverse=True)
-    disk = os.statvfs(pack.folder())
-    free = disk.f_bavail * disk.f_frsize
-    while found and (sum(each[1] for each in found) + size > MOST_BYTES or 2 * size > free):
-        _, freed, path = found.pop()
-        with suppress(OSError):
-            os.unlink(path)
-            free += freed
-    return sum(each[1] for each in found) + size <= MOST_BYTES and 2 * size <= free
+def _write_all(number: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(number, data[done:])
+
+
+def _copy_all(source: int, target: int, size: int) -> None:
+    done = 0
+    while done < size:
+        count = os.sendfile(target, source, done, size - done)
+        if not count:
+            raise OSError("it has become shorter")
+        done += count
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether a pack is there, and no other user can write to it."""
+    try:
+        found = [os.lstat(path) for path in (os.path.dirname(folder), folder)]
+    except OSError:
+        return False
+    return all(each.st_uid == os.getuid() and not each.st_mode & 0o077 for each in found)
+
+
+class _Room:
+    """What packs may take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held, self._counted = 0, 0.0
+
+    def take(self, mine: str, size: int) -> bool:
+        """Whether there is room for so much more in a pack, others having gone if need be."""
+        with self._lock:
+            return self._take(mine, size)
+
+    def _take(self, mine: str, size: int) -> bool:
+        if time.monotonic() - self._counted > _BELIEVED_S or not self._fits(size):
+            others = sorted(pack.packs(), key=lambda each: each.used, reverse=True)
+            self._held = sum(each.bytes for each in others)
+            self._counted = time.monotonic()
+            others = [each for each in others if each.path != mine]
+            while others and not self._fits(size):
+                oldest = others.pop()
+                shutil.rmtree(oldest.path, ignore_errors=True)
+                self._held -= oldest.bytes
+        if not self._fits(size):
+            return False
+        self._held += size
+        return True
+
+    def _fits(self, size: int) -> bool:
+        where = pack.folder()
+        disk = os.statvfs(where if os.path.isdir(where) else os.path.dirname(where))
+        free = disk.f_bavail * disk.f_frsize
+        return self._held + size <= MOST_BYTES and 2 * size <= free

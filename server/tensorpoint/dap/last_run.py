@@ -59,9 +59,11 @@ class LastRun:
         """Hear from debugpy who it is: for an attach nobody else says so."""
         name = str(body.get("name") or "")
         self._program = self._program or (name if os.path.isabs(name) else "")
-        if body.get("startMethod") != "launch":
-            began = _started(body.get("systemProcessId"))
-            self.began = min(self.began, began or self.began)
+
+    def on_agent(self, age: float | None) -> None:
+        """Hear from the program for how long it has been running: it may be on another machine."""
+        if age is not None:
+            self.began = min(self.began, time.time() - age)
 
     async def ask(self, debugpy: Peer, *, at_once: bool = False) -> None:
         """Have the program tell what it has recorded, and keep that."""
@@ -109,14 +111,3 @@ class LastRun:
                 self._program, self._folder, facts.pid, self.began, facts.time, ended, files
             )
             runs.keep(run, facts)
-
-
-def _started(pid: int | None) -> float | None:
-    """When a process of this machine was started; None if that can't be told."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
-            ticks = int(stream.read().rpartition(")")[2].split()[19])
-        uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None

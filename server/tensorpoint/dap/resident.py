@@ -25,8 +25,8 @@ TOOLS = Environment(
     ("tensorpoint.dap.preloaded",),
     tools=True,
 )
-#: The key in launch arguments that switches the resident process on or off.
-RESIDENT = "resident"
+#: The keys in launch arguments: whether the resident process is used, what it imports besides.
+RESIDENT, PRELOAD = "resident", "preload"
 
 
 def take_resident(arguments: dict[str, Any]) -> bool:
@@ -40,6 +40,25 @@ def take_resident(arguments: dict[str, Any]) -> bool:
     if os.environ.get(RESIDENT_VARIABLE) == "0" or arguments.get("sudo"):
         return False
     return given is not False and (given is True or not resident.supported())
+
+
+def take_preload(arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Remove our key from `arguments`: the modules that shall be imported ahead.
+
+    Raises ValueError, with what to write instead, if it is something else than a list of names.
+    """
+    given: Any = arguments.pop(PRELOAD, None)
+    names: list[Any] = [] if given is None else given
+    if not isinstance(given, list | None) or not all(_is_module(name) for name in names):
+        raise ValueError(
+            f'"{PRELOAD}" must be a list of names of modules, for example "{PRELOAD}": '
+            '["diffusers", "my_package.models"]'
+        )
+    return tuple(names)
+
+
+def _is_module(name: Any) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 
 def tool_command() -> list[str] | None:
@@ -67,7 +86,8 @@ def _acquire_tools() -> Answer | None:
 class Launch:
     """One launch from the resident process."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any], preload: tuple[str, ...] = ()) -> None:
+        self._preload = preload
         self._arguments = arguments
         key = "pythonPath" if "python" not in arguments and "pythonPath" in arguments else "python"
         given: Any = arguments.get(key) or sys.executable
@@ -100,7 +120,7 @@ class Launch:
             answer = Answer("starting")
         if answer.state == "ready":
             self._put_stub(answer)
-            return ""
+            return answer.note
         why = f" ({answer.note})" if answer.note else ""
         if answer.state == "starting":
             return (
@@ -139,8 +159,11 @@ class Launch:
         for name, value in changes.items():
             if value is None:
                 variables.pop(name, None)
+        if self._arguments.get("gevent"):  # as debugpy's launcher does
+            variables["GEVENT_SUPPORT"] = "True"
         interpreter, *options = self._python
         if os.sep in interpreter:
             interpreter = os.path.join(self._arguments.get("cwd") or os.getcwd(), interpreter)
         python_args: Any = self._arguments.get("pythonArgs") or []
-        return Environment((interpreter, *options, *map(str, python_args)), variables)
+        python = (interpreter, *options, *map(str, python_args))
+        return Environment(python, variables, self._preload)

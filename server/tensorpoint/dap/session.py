@@ -209,8 +209,9 @@ class Session(Paused):
                 launch.check_interpreter(arguments)
                 launch.read_environment(arguments)
                 self._children.is_local = True
+                preload = resident.take_preload(arguments)
                 if resident.take_resident(arguments) and not self._transparent:
-                    self._resident = resident.Launch(arguments)
+                    self._resident = resident.Launch(arguments, preload)
             texts: list[str] = []
             if not self._transparent:
                 texts = launch.take_tensorpoints(arguments)
@@ -331,7 +332,9 @@ class Session(Paused):
         if self._agent_wanted:
             plan = self._tensorpoints.plan()
             try:
-                self._pid = (await boot(self._debugpy, plan)).get("pid")
+                told = await boot(self._debugpy, plan)
+                self._pid = told.get("pid")
+                self._last_run.on_agent(told.get("age"))
                 self._agent_running = True
                 if self._tensorpoints.plan() != plan:  # an eager client did not wait
                     self._sync_plan()

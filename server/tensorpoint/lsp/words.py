@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from lsprotocol import types
 
+from ..shapes.amounts import amount, memory
 from ..wire.shapes import Origin, ShapeHint, ShapeTable, TracedCall, TracedInput
 
 #: Executions that are listed; a block of a large model has hundreds.
@@ -28,30 +29,8 @@ _SOURCES: Mapping[str, tuple[str, bool]] = {
     "last run": ("as in the last run", False),
     "call": ("as in a call found in the code", True),
     "first use": ("guessed from its first use", True),
-    "repair": ("guessed: the smallest that fits", True),
+    "repair": ("guessed: a size that fits", True),
 }
-
-
-def amount(number: float, unit: str = "") -> str:
-    """A count with three digits: `25.6 M`, `8.2 G` with `unit` behind it."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        # What rounds up to a thousand of a prefix is one of the next.
-        if number >= factor * 0.9995 and number >= 1000:
-            return f"{_digits(number / factor)} {prefix}{unit}"
-    return f"{number:g} {unit}".rstrip()
-
-
-def memory(size: float) -> str:
-    """Bytes, in the units that memory is bought in."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= factor:
-            return f"{_digits(size / factor)} {unit}"
-    return f"{size:g} bytes"
-
-
-def _digits(number: float) -> str:
-    """Three digits, or all before the point: `.3g` has thousands as `1e+03`."""
-    return f"{number:.0f}" if number >= 999.5 else f"{number:.3g}"
 
 
 def sizes(table: Mapping[str, int]) -> str:
@@ -118,6 +97,7 @@ def describe_hint(hint: ShapeHint, table: ShapeTable) -> str:
     if hint.count > 1 and len(hint.executions) <= 1:
         lines.append(f"- the same in {hint.count} executions")
     lines += [f"- `{constant}`" for constant in hint.constants]
+    lines += [f"- {note}" for note in hint.notes]
     if hint.parameters:
         lines.append(f"- {amount(hint.parameters)} parameters")
     call = call_of(hint, table)

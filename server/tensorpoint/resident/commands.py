@@ -34,9 +34,9 @@ def host(
     try:
         client = Client()
         if action == "start":
-            return _start(client, python)
+            return _start(client, _interpreter(python))
         if action == "python":
-            print(_make_executable(python or sys.executable))
+            print(_make_executable(_interpreter(python)))
         elif action == "stop":
             client.stop()
         elif action == "restart":
@@ -51,9 +51,17 @@ def host(
     return 0
 
 
-def _start(client: Client, python: str | None) -> int:
+def _interpreter(name: str | None) -> str:
+    """The path of an interpreter, looked up as a shell does. Raises `NoHost`."""
+    found = shutil.which(name or sys.executable)
+    if found is None:
+        raise NoHost(f"there is no interpreter {name!r}")
+    return os.path.abspath(found)
+
+
+def _start(client: Client, python: str) -> int:
     client.start()
-    wanted = Environment((os.path.abspath(python or sys.executable),), dict(os.environ))
+    wanted = Environment((python,), dict(os.environ))
     answer = client.acquire(wanted, wait=True)
     if answer.state != "ready":
         print(f"tensorpoint host: {answer.note}", file=sys.stderr)
@@ -81,8 +89,7 @@ def _show(status: Status, as_json: bool) -> None:
 
 def _weights(as_json: bool, drop: bool) -> int:
     if drop:
-        shutil.rmtree(pack.folder(), ignore_errors=True)
-        return 0
+        return _drop_weights()
     found = pack.packs()
     if as_json:
         print(json.dumps([asdict(each) for each in found], indent=2))
@@ -95,6 +102,17 @@ def _weights(as_json: bool, drop: bool) -> int:
                 f"{each.source} as {each.dtype.removeprefix('torch.')}: "
                 f"{each.bytes / 2**20:.0f} MiB, {each.tensors} tensors, last used {when}"
             )
+    return 0
+
+
+def _drop_weights() -> int:
+    try:
+        shutil.rmtree(pack.folder())
+    except FileNotFoundError:
+        pass  # none are kept
+    except OSError as error:
+        print(f"tensorpoint host: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -111,7 +129,6 @@ def _make_executable(python: str) -> Path:
     It asks the host each time; where there is none it is the interpreter, and starts one for next
     time.
     """
-    python = os.path.abspath(python)
     name = python.strip("/").replace("/", "-")[-80:]
     path = places.cache_folder() / "python" / name / os.path.basename(python)
     path.parent.mkdir(parents=True, exist_ok=True)

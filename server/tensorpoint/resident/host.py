@@ -129,6 +129,8 @@ class Host:
     async def _tidy(self) -> None:
         """Now and then: give back what nobody uses."""
         while True:
+            with contextlib.suppress(OSError):  # the folder was cleared away, which is seen below
+                places.tidy_logs(self._folder)
             await asyncio.sleep(min(_LOOK_S, IDLE_S))
             now, lost = time.monotonic(), not self._is_reachable()
             by_age = sorted(self._residents.values(), key=lambda resident: resident.used)

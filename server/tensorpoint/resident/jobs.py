@@ -15,10 +15,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -58,25 +58,45 @@ class Outcome(Generic[T]):
     forked: bool = False
 
 
+#: The job's standard input, output and error.
+_Files = tuple[int, int, int]
+
+
 class _Limit(Exception):
     """A limit was passed; the text says which."""
 
 
-async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[T]:
+class _NotForked(Exception):
+    """The zygote has gone since the host named it, or forks no more: nothing has run."""
+
+
+async def run_job(
+    environment: Environment,
+    job: Job,
+    kind: type[T],
+    reply: Callable[[Any], Any] | None = None,
+) -> Outcome[T]:
     """Run a job; its answer has to be a `kind`. Failures of it are outcomes, not exceptions.
 
-    The variables of `environment` have to be those that this process was started with.
+    The variables of `environment` have to be those that this process was started with. With `reply`
+    the function has a second argument, by which it asks: `reply` gets the question as JSON has it,
+    on a thread, and returns what goes back. If it raises, the job ends and this raises the same.
     """
     began = time.monotonic()
     try:
-        answer = await asyncio.to_thread(lambda: Client().acquire(environment))
+        found = await asyncio.to_thread(lambda: Client().acquire(environment))
+        answer = found if found.state == "ready" else None
     except NoHost:
-        answer = Answer("unavailable")
-    forked = answer.state == "ready"
+        answer = None
+    forked = answer is not None
     value: T | None = None
     error = traceback = ""
     try:
-        text = await asyncio.wait_for(_carry_out(environment, job, answer), job.seconds)
+        try:
+            text = await asyncio.wait_for(_carry_out(environment, job, answer, reply), job.seconds)
+        except _NotForked:
+            forked = False
+            text = await asyncio.wait_for(_carry_out(environment, job, None, reply), job.seconds)
         fields: dict[str, Any] = json.loads(text)
         error, traceback = fields.get("error", ""), fields.get("traceback", "")
         if not error:
@@ -92,13 +112,19 @@ async def run_job(environment: Environment, job: Job, kind: type[T]) -> Outcome[
     return Outcome(value, error, traceback, time.monotonic() - began, forked)
 
 
-async def _carry_out(environment: Environment, job: Job, answer: Answer) -> bytes:
-    """The bytes that the job writes."""
+async def _carry_out(
+    environment: Environment,
+    job: Job,
+    answer: Answer | None,
+    reply: Callable[[Any], Any] | None,
+) -> bytes:
+    """The bytes that the job writes last. Raises `_NotForked`, if `answer` says where to fork."""
     interpreter, *options = environment.python
-    argv = [*options, _JOB, job.function, str(job.memory_mib), *job.path]
+    asks = ["--asks"] if reply is not None else []
+    argv = [*options, _JOB, *asks, job.function, str(job.memory_mib), *job.path]
     with _pipe() as (payload_in, payload_out), _pipe() as (text_in, text_out):
         files = (payload_in.fileno(), text_out.fileno(), 2)
-        if answer.state == "ready":
+        if answer is not None:
             process: _Fork | _Fresh = _Fork(answer, argv, files)
         else:
             process = _Fresh([interpreter, *argv], environment.variables, files)
@@ -108,29 +134,53 @@ async def _carry_out(environment: Environment, job: Job, answer: Answer) -> byte
             loop = asyncio.get_running_loop()
             for end in (payload_out, text_in):
                 end.setblocking(False)
-            sending = asyncio.ensure_future(_send(loop, payload_out, json.dumps(job.payload)))
+            sending = asyncio.ensure_future(_send(loop, payload_out, job.payload))
+            text = b""
             try:
-                return await _receive(loop, text_in, job.answer_bytes)
+                async for text in _lines(loop, text_in, job.answer_bytes):
+                    question = _question(text) if text and reply is not None else None
+                    if reply is None or question is None:
+                        break
+                    await sending
+                    told = await asyncio.to_thread(reply, question[0])
+                    sending = asyncio.ensure_future(_send(loop, payload_out, told))
             finally:  # before the pipe is closed, which the loop would not hear of
                 sending.cancel()
                 await asyncio.wait({sending})
+            if not text and isinstance(process, _Fork):
+                await process.check_forked(loop)
+            return text
         finally:
             process.end()
 
 
-async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, text: str) -> None:
+async def _send(loop: asyncio.AbstractEventLoop, end: socket.socket, value: Any) -> None:
     with contextlib.suppress(ConnectionError):  # it ended without having read it
-        await loop.sock_sendall(end, text.encode())
-    end.close()
+        await loop.sock_sendall(end, json.dumps(value).encode() + b"\n")
 
 
-async def _receive(loop: asyncio.AbstractEventLoop, end: socket.socket, most: int) -> bytes:
-    text = bytearray()
+async def _lines(
+    loop: asyncio.AbstractEventLoop, end: socket.socket, most: int
+) -> AsyncGenerator[bytes]:
+    """Each line, and what is behind the last at the end; `most` bytes in all."""
+    text, size = bytearray(), 0
     while data := await loop.sock_recv(end, _CHUNK):
-        text += data
-        if len(text) > most:
+        size += len(data)
+        if size > most:
             raise _Limit(f"an answer of more than {most} bytes")
-    return bytes(text)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield bytes(text + line)
+            text.clear()
+        text += rest
+    yield bytes(text)
+
+
+def _question(line: bytes) -> tuple[Any] | None:
+    fields: Any = json.loads(line)
+    if isinstance(fields, dict) and "question" in fields:
+        return (cast("dict[str, Any]", fields)["question"],)
+    return None
 
 
 @contextlib.contextmanager
@@ -147,13 +197,25 @@ def _pipe() -> Generator[tuple[socket.socket, socket.socket]]:
 class _Fork:
     """A process from a zygote; we stand in the place of its stub."""
 
-    def __init__(self, answer: Answer, argv: list[str], files: tuple[int, int, int]) -> None:
+    def __init__(self, answer: Answer, argv: list[str], files: _Files) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(answer.socket)
         body = repr({"token": answer.token, "argv": tuple(argv), "files": (0, 1, 2)}).encode()
         data = b"%d\n%s" % (len(body), body)
-        sent = socket.send_fds(self._connection, [data], files)
-        self._connection.sendall(data[sent:])
+        try:
+            self._connection.connect(answer.socket)
+            sent = socket.send_fds(self._connection, [data], files)
+            self._connection.sendall(data[sent:])
+        except OSError as error:
+            self._connection.close()
+            raise _NotForked from error
+
+    async def check_forked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise `_NotForked` unless the zygote names a process, which has ended by now."""
+        self._connection.setblocking(False)
+        with contextlib.suppress(ConnectionError):
+            if (await loop.sock_recv(self._connection, 4096)).startswith(b"pid "):
+                return
+        raise _NotForked
 
     def end(self) -> None:
         """What has not ended by itself is killed: its stub has gone."""
@@ -163,9 +225,7 @@ class _Fork:
 class _Fresh:
     """A process of its own."""
 
-    def __init__(
-        self, command: list[str], variables: dict[str, str], files: tuple[int, int, int]
-    ) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], files: _Files) -> None:
         stdin, stdout, stderr = files
         self._process = subprocess.Popen(
             command,

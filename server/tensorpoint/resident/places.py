@@ -16,6 +16,8 @@ RUNTIME_VARIABLE = "TENSORPOINT_RUNTIME_DIR"
 RESIDENT_VARIABLE = "TENSORPOINT_RESIDENT"
 #: The kernel's limit for the path of a socket, less the longest name that we put there.
 _LONGEST = 107 - len("/zygote-0123456789ab-9999")
+_LONGEST_LOG = 1 << 20
+_MOST_LOGS = 40
 
 
 class NoPlace(Exception):
@@ -49,6 +51,27 @@ def log_folder(folder: Path) -> Path:
     logs = folder / "log"
     logs.mkdir(mode=0o700, exist_ok=True)
     return logs
+
+
+def tidy_logs(folder: Path) -> None:
+    """Keep the ends of long logs, and the newest of many: there is one for each environment.
+
+    Who writes to one has opened it to append, and goes on at its new end.
+    """
+    found = [(path, path.stat()) for path in log_folder(folder).iterdir()]
+    found.sort(key=lambda each: each[1].st_mtime_ns, reverse=True)
+    for path, _ in found[_MOST_LOGS:]:
+        if path.name.startswith("zygote-"):
+            path.unlink(missing_ok=True)
+    for path, status in found[:_MOST_LOGS]:
+        if status.st_size > _LONGEST_LOG:
+            with path.open("rb+") as stream:
+                stream.seek(-_LONGEST_LOG // 4, os.SEEK_END)
+                stream.readline()  # the rest of a line
+                end = stream.read()
+                stream.seek(0)
+                stream.write(end)
+                stream.truncate()
 
 
 def read_token(folder: Path) -> str:

@@ -38,7 +38,9 @@ _NOT_FOR_ITSELF = frozenset({"PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONINSP
 _AGAIN_S = 60.0
 #: Modules that are worth a new zygote: fewer cost a program less than the imports would now.
 _WORTH = 10
-_MOST_LEARNED = 3000
+#: torch and transformers are 2,600. Beyond it nothing more is learnt: if what is used longest ago
+#: went, two programs in turn would have each other's zygotes replaced at every run.
+_MOST_LEARNED = 10_000
 _numbers = itertools.count(1)
 
 
@@ -73,9 +75,9 @@ class Zygote:
         self.process.stdin.close()
 
     def kill(self) -> None:
-        """End it and what it runs, at once."""
+        """End it and what it runs, at once: its group, since an interpreter may be a script."""
         with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Resident:
@@ -95,6 +97,8 @@ class Resident:
         self._retired: set[Zygote] = set()
         self._learned = _read_learned(key.name)
         self._unsafe = False
+        #: What clients want imported besides; never forgotten, since the next will ask again.
+        self._asked: dict[str, None] = {}
         #: Where `tensorpoint dap` finds the way here.
         self._offered: Path | None = None
         self.used = time.monotonic()
@@ -102,34 +106,52 @@ class Resident:
     async def acquire(self, wanted: Environment, wait: bool) -> Answer:
         """Where to ask for a process now; starts a zygote if there is none."""
         self.used = time.monotonic()
+        self._asked |= dict.fromkeys(wanted.preload)
         note = ""
         if self._zygote is not None and (changed := self._zygote.stale()):
             note = f"{changed} has changed"
             self._retire("stale: " + note)
+        failed_lately = self._failure and time.monotonic() - self._failed_at < _AGAIN_S
         if self._zygote is None and self._starting is None:
-            if self._failure and time.monotonic() - self._failed_at < _AGAIN_S:
+            if failed_lately:
                 return Answer("unavailable", note=self._failure)
             self._wanted = wanted
             self._start()
-        if self._zygote is None and wait and self._starting is not None:
+        elif self._starting is None and self._lacks(wanted.preload) and not failed_lately:
+            self._start()  # this program has what there is
+        if wait and self._starting is not None and self._lacks(wanted.preload):
             await asyncio.wait({self._starting})
         if self._zygote is not None:
             zygote = self._zygote
-            return Answer("ready", zygote.socket, zygote.token, zygote.executable, note)
+            notes = [note] if note else []
+            notes += [
+                f"{name} can't be imported ahead ({zygote.failed[name]})"
+                for name in wanted.preload
+                if name in zygote.failed
+            ]
+            if self._failure and self._lacks(wanted.preload):
+                notes.append(self._failure)
+            return Answer("ready", zygote.socket, zygote.token, zygote.executable, "; ".join(notes))
         if self._starting is None:
             return Answer("unavailable", note=self._failure)
         return Answer("starting", note=note)
+
+    def _lacks(self, names: tuple[str, ...]) -> bool:
+        """Whether there is no zygote that has these, or has tried to import them."""
+        return self._zygote is None or not self._zygote.preloaded.issuperset(names)
 
     def learn(self, names: tuple[str, ...]) -> None:
         """Have what programs here import imported from now on."""
         if self.key.tools:
             return
         self.used = time.monotonic()
-        new = [name for name in names if name not in self._learned]
-        self._learned = dict.fromkeys([*self._learned, *new][-_MOST_LEARNED:])
+        room = max(_MOST_LEARNED - len(self._learned), 0)
+        new = [name for name in dict.fromkeys(names) if name not in self._learned][:room]
         if new:
+            self._learned |= dict.fromkeys(new)
             _write_learned(self.key.name, self._learned)
-        missing = [] if self._zygote is None else [*{*names} - self._zygote.preloaded]
+        there = frozenset(self._learned) if self._zygote is None else self._zygote.preloaded
+        missing = [name for name in names if name in self._learned and name not in there]
         if len(missing) >= _WORTH and self._starting is None and not self._unsafe:
             _log.info("%s: %d modules more are imported", self.key.name, len(missing))
             self._start()
@@ -217,7 +239,7 @@ class Resident:
     async def _spawn(self) -> Zygote:
         learned = () if self._unsafe else tuple(self._learned)
         usual = () if self.key.tools else PRELOAD
-        preload = tuple(dict.fromkeys((*usual, *self._wanted.preload, *learned)))
+        preload = tuple(dict.fromkeys((*usual, *self._asked, *learned)))
         path = self._folder / f"zygote-{self.key.name}-{next(_numbers) % 10000}"
         path.unlink(missing_ok=True)
         # As in a debugger: only modules that aren't frozen can be stepped into.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..resident.jobs import Job, Outcome, run_job
 from ..resident.messages import Environment
-from ..wire.shapes import ShapeRequest, ShapeTable
+from ..wire.codec import convert
+from ..wire.shapes import Question, ShapeRequest, ShapeTable
 
 _ENTRY = str(Path(__file__).parent / "entry")
 #: A first import of torch and transformers on a busy machine takes 20 s.
@@ -32,12 +35,20 @@ async def trace(
         seconds=seconds,
         memory_mib=memory_mib,
     )
-    outcome = await run_job(environment or environment_of(), job, ShapeTable)
+    outcome = await run_job(environment or environment_of(), job, ShapeTable, _answer)
     if outcome.value is not None and outcome.value.conditions:
         from .branches import with_branches  # z3 takes 0.2 s
 
-        return dataclasses.replace(outcome, value=with_branches(outcome.value))
+        table = await asyncio.to_thread(with_branches, outcome.value)
+        return dataclasses.replace(outcome, value=table)
     return outcome
+
+
+def _answer(question: Any) -> list[dict[str, int] | None]:
+    """What the tracer asks while it works."""
+    from .branches import sizes_for
+
+    return sizes_for(convert(question, Question))
 
 
 def environment_of(python: str | None = None) -> Environment:

@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, TracedCall
+from .amounts import amount
 from .branches import PRELUDE
 from .calling import environment_of, trace
 from .measured import calls_in_last_run, measured_hints, with_measured
 from .project import BadProject, calls_in_project
 
 #: What JSON has beside the place.
-_HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count")
+_HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count", "notes")
 _DIAGNOSTIC = ("severity", "code", "message", "witness")
 _COLORS = {"error": "red", "warning": "yellow", "information": "blue", "hint": "dim"}
 
@@ -38,6 +39,7 @@ class Options:
     config: str = ""
     smt2: Path | None = None
     python: str | None = None
+    plugins: tuple[str, ...] = ()
 
 
 def shapes(options: Options) -> int:
@@ -56,6 +58,7 @@ def shapes(options: Options) -> int:
         options.specs,
         object=options.object,
         config=os.path.abspath(options.config) if options.config else "",
+        plugins=options.plugins,
     )
     if options.file:
         try:
@@ -142,9 +145,11 @@ def _print(console: Console, table: ShapeTable, text: str) -> None:
     notes: dict[int, list[str]] = {}
     for hint in table.hints:
         if hint.kind in ("target", "argument"):
-            notes.setdefault(hint.span.line, []).append(f"{hint.name}: {hint.text}")
+            said = " · ".join((f"{hint.name}: {hint.text}", *hint.notes))
+            notes.setdefault(hint.span.line, []).append(said)
         elif hint.kind == "return":
-            notes.setdefault(hint.span.end_line, []).append(f"→ {hint.text}")
+            said = " · ".join((f"→ {hint.text}", *hint.notes))
+            notes.setdefault(hint.span.end_line, []).append(said)
     faults: dict[int, list[ShapeDiagnostic]] = {}
     for found in table.diagnostics:
         faults.setdefault(found.span.line, []).append(found)
@@ -175,23 +180,12 @@ def _print_call(console: Console, call: TracedCall) -> None:
         f"{i.name}: {i.dtype}[{', '.join(i.shape)}]" if i.shape else f"{i.name}: {i.dtype}"
         for i in call.inputs
     )
-    facts = [f"{_large(call.parameters)} parameters"] if call.parameters else []
+    facts = [f"{amount(call.parameters)} parameters"] if call.parameters else []
     if call.flops:
         sizes = ", ".join(f"{name} = {size}" for name, size in call.sizes.items())
-        facts.append(
-            f"{_large(call.flops)} FLOPs at {sizes}" if sizes else f"{_large(call.flops)} FLOPs"
-        )
+        facts.append(amount(call.flops, "FLOPs") + (f" at {sizes}" if sizes else ""))
     origins = ", ".join(dict.fromkeys(i.origin for i in call.inputs))
     console.print(f"[bold]{escape(call.constructor)}[/]({escape(inputs)}) → {escape(call.output)}")
     console.print(
         f"  [dim]{escape(' · '.join([*facts, f'inputs: {origins}', *call.assumptions]))}[/]"
     )
-
-
-def _large(number: int) -> str:
-    value = float(number)
-    for unit in ("", " k", " M", " G"):
-        if value < 1000:
-            return f"{value:.3g}{unit}"
-        value /= 1000
-    return f"{value:.3g} T"

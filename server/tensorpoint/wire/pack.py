@@ -1,26 +1,27 @@
-"""Packs: files in memory with the tensors of a checkpoint, converted to another dtype.
+"""Packs: folders in memory with what was converted or copied of a checkpoint.
 
-Written and mapped by the agent, listed and dropped by `tensorpoint host weights`. A pack is the
-bytes of its tensors, an index of them as JSON, and the length of that with a mark.
+Made and mapped by the agent, listed and dropped by `tensorpoint host weights`. A pack is of one
+state of one file and one dtype. It has a file that says so, and one for each tensor.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import mmap
 import os
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-_FOOTER = struct.Struct("<Q8s")
-_MARK = b"tp-pack1"
+#: What a pack is of, as JSON.
+ABOUT = "about"
 
 
 @dataclass(frozen=True)
 class Pack:
-    """One that is there. `used` is when a program last mapped it, in seconds since 1970."""
+    """One that is there. `used` is when a program last looked into it, in seconds since 1970.
+
+    `dtype` is "" for a copy of the file as it is.
+    """
 
     path: str
     source: str
@@ -35,21 +36,22 @@ def folder() -> str:
     return f"/dev/shm/tensorpoint-{os.getuid()}-weights"
 
 
-def tail(index: dict[str, Any]) -> bytes:
-    """What stands behind the tensors."""
-    text = json.dumps(index).encode()
-    return text + _FOOTER.pack(len(text), _MARK)
+def path_of(source: str, dtype: str) -> str:
+    """The pack of a file as it is now. Raises OSError if there is no such file."""
+    real = os.path.realpath(source)
+    status = os.stat(real)
+    key = [real, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, dtype]
+    return f"{folder()}/{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}"
 
 
-def index_of(data: Any) -> dict[str, Any] | None:
-    """The index in the bytes of a pack; None if it is none."""
-    end = len(data) - _FOOTER.size
-    if end < 0:
-        return None
-    length, mark = _FOOTER.unpack(data[end:])
-    if mark != _MARK or length > end:
-        return None
-    return json.loads(data[end - length : end])
+def original(copy: str) -> str:
+    """The file that a file in a pack is a copy of; "" if it is none, or has changed since."""
+    where = os.path.dirname(copy)
+    try:
+        found = _read(where)
+        return found.source if path_of(found.source, "") == where else ""
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def packs() -> list[Pack]:
@@ -58,17 +60,13 @@ def packs() -> list[Pack]:
     with suppress(OSError):
         for entry in os.scandir(folder()):
             with suppress(OSError, ValueError, KeyError):
-                if entry.name.endswith(".pack") and (index := _read_index(entry.path)):
-                    status, kept = entry.stat(), len(index["tensors"])
-                    source, dtype = str(index["source"]), str(index["dtype"])
-                    size, used = status.st_size, status.st_mtime
-                    found.append(Pack(entry.path, source, dtype, kept, size, used))
+                found.append(_read(entry.path))
     return sorted(found, key=lambda pack: pack.used, reverse=True)
 
 
-def _read_index(path: str) -> dict[str, Any] | None:
-    with (
-        open(path, "rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        return index_of(data)
+def _read(path: str) -> Pack:
+    with open(f"{path}/{ABOUT}", encoding="utf-8") as stream:
+        about = json.load(stream)
+    sizes = [each.stat().st_size for each in os.scandir(path) if each.name != ABOUT]
+    used = os.stat(path).st_mtime
+    return Pack(path, str(about["source"]), str(about["dtype"]), len(sizes), sum(sizes), used)

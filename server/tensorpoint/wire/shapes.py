@@ -57,6 +57,8 @@ class ShapeRequest:
     object: str = ""
     config: str = ""
     known: tuple[KnownCall, ...] = ()
+    #: Plugins to load beside those of installed packages, `module:function`.
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class ShapeHint:
     parameters: int | None = None
     flops: int | None = None
     bytes: int | None = None
+    #: What plugins have attached to the call.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,13 +163,30 @@ class Condition:
     """A condition on sizes that a call has met, which held at the sizes of the trace."""
 
     span: Span
-    #: As SMT-LIB 2 over the symbols of the inputs, and for people.
+    #: As SMT-LIB 2 over the symbols of the inputs, for people, and what holds on the other side.
     smt: str
     text: str
+    opposite: str
     #: Whether the file's own code asked, and not torch.
     own: bool
     #: `TracedCall.qualname`.
     call: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a tracer asks while it works: sizes at which conditions of a path are not met.
+
+    `limits` and `path` are SMT-LIB 2; `base` are the sizes that went this path. Each of `wanted`
+    has the places of the conditions that are not to hold, while the others before the last of them
+    do. The answers are sizes in the same order, as near to `base` as they can be, None where there
+    are none.
+    """
+
+    base: dict[str, int]
+    limits: tuple[str, ...]
+    path: tuple[str, ...]
+    wanted: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

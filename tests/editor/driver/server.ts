@@ -101,7 +101,8 @@ function writeJson(file: string, content: object): void {
   fs.writeFileSync(file, JSON.stringify(content, null, 2));
 }
 
-function freePort(): Promise<number> {
+/** A port on the loopback that nobody uses at the moment. */
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = net.createServer().on('error', reject);
     probe.listen(0, '127.0.0.1', () => {

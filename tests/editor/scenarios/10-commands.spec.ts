@@ -30,4 +30,11 @@ test('"Break on Gradient Norm Above..." has its input checked by the server, wit
   await vscode.tick('tensorpoint:grad_norm() > 20', false);
   await expect(vscode.statusBar.filter({ hasText: 'Tensorpoint ·' })).toContainText('2 armed');
   await shot('rows');
+
+  // A row that is off is on again when its command is chosen.
+  await vscode.command('Tensorpoint: Break on Gradient Norm Above');
+  await input.fill('20');
+  await input.press('Enter');
+  await expect(vscode.statusBar.filter({ hasText: 'Tensorpoint ·' })).toContainText('3 armed');
+  await expect(vscode.breakpoints.filter({ hasText: 'grad_norm() > 20' })).toHaveCount(1);
 });

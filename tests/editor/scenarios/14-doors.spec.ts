@@ -2,8 +2,9 @@
 import { spawn } from 'node:child_process';
 
 import { expect, lineOf, PYTHON, test } from '../driver/scenario.ts';
+import { freePort } from '../driver/server.ts';
 
-const port = 20_000 + (process.pid % 10_000);
+const port = await freePort();
 
 test('the walkthrough leads to the NaN of its sample', async ({ vscode, dap, page, shot }) => {
   await vscode.command('Welcome: Open Walkthrough...');

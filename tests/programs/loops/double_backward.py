@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module=net.2 type=Linear step=3 recorded=div
+# expect: stop event=nonfinite.backward module=net.2 type=Linear step=3 op=div recorded=div
 """A gradient penalty with a hand-written norm: where the gradient is 0, its own gradient is NaN.
 
 The first backward (create_graph=True) is fine, the second makes the NaN. It comes to the parameters

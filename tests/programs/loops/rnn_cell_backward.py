@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Cell step=14 recorded=div
+# expect: stop event=nonfinite.backward module= type=Cell step=14 op=div
 """A recurrent cell is the root, called once a time step; the loss looks at the last state only."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=3 recorded=div
+# expect: stop event=nonfinite.backward module= type=Sequential step=3 op=div recorded=div
 """N1: a loss function outside any module has the root of a squared error, which is 0 for a sample.
 
 The model copies a target exactly (both are 0), so the error of that sample is.

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Linear step=2 recorded=mul
+# expect: stop event=nonfinite.backward module= type=Linear step=2 op=mul
 """N5: a loss function with a hand-written softplus, on the logits of a model that is one layer."""
 
 import torch

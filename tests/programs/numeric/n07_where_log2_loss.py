@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=2 recorded=mul
+# expect: stop event=nonfinite.backward module= type=Sequential step=2 op=mul
 """N7: an entropy regularizer outside any module guards p * log2(p) at p = 0 by where."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Sequential step=3 recorded=rsqrt
+# expect: stop event=nonfinite.backward module= type=Sequential step=3 op=rsqrt
 """N9: a geodesic loss outside any module: where the rotation is exact its gradient is infinite."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= type=Net step=2 recorded=div
+# expect: stop event=nonfinite.backward module= type=Net step=2 op=div
 """N23: a loss function outside any module decomposes what the model returned."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.backward module= step=2 recorded=div
+# expect: stop event=nonfinite.backward module= step=2 op=div
 """N31: the parameter with the infinite gradient is the loss's own: the weight of one of its terms."""
 
 import torch

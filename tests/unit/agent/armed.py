@@ -40,7 +40,9 @@ class Armed:
         self.stops: list[tuple[str, str, int | None]] = []
         self.judge = Judge(self.names, self.stop)
         self.gradients = Gradients(self.names, self.fault)
-        self.watches = all_watches(self.names, self.judge, self.scale_of, self.gradients.known_norm)
+        self.watches = all_watches(
+            self.names, self.judge, self.scale_of, self.gradients.known_norms
+        )
         self.layers = LayerBreakpoints(
             self.names,
             self.stop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,8 +16,12 @@ from tensorpoint.agent.tensors import norm_of
 OPTIMIZERS = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD"]
 
 
-def known(parameter: Any) -> float | None:
-    return norm_of(parameter.grad)
+def known(parameters: Iterable[Any]) -> list[float | None]:
+    return [norm_of(parameter.grad) for parameter in parameters]
+
+
+def unknown(parameters: Iterable[Any]) -> list[float | None]:
+    return [None for _ in parameters]
 
 
 def step(bounded: Bounded, optimizer: Any, gradient: torch.Tensor) -> bool:
@@ -83,14 +88,14 @@ def test_halves_large_parameters_and_unknown_gradients_are_not_covered() -> None
     for optimizer in (half, large):
         bounded = Bounded(known)
         assert not any(step(bounded, optimizer, torch.ones(())) for _ in range(4))
-    unknown = Bounded(lambda parameter: None)
+    ignorant = Bounded(unknown)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))])
-    assert not any(step(unknown, optimizer, torch.ones(())) for _ in range(4))
+    assert not any(step(ignorant, optimizer, torch.ones(())) for _ in range(4))
 
 
 def test_clipping_bounds_a_gradient_until_somebody_writes_to_it() -> None:
     parameter = nn.Parameter(torch.ones(3))
-    optimizer, bounded = torch.optim.SGD([parameter]), Bounded(lambda parameter: None)
+    optimizer, bounded = torch.optim.SGD([parameter]), Bounded(unknown)
     bounded.was_read(optimizer, [1.0])
     stepped = [(parameter, optimizer.param_groups[0])]
     for write, covered in ((False, True), (True, False)):

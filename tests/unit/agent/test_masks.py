@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
+from tensorpoint.agent.mask_words import may_mask
 from tensorpoint.agent.masks import is_mask, is_masked_output
 from tests.unit.agent.armed import armed
 
@@ -16,6 +17,66 @@ INF = float("inf")
 
 class User(nn.Module):
     """A module of the user's own, in which anything may happen."""
+
+    def forward(self, x: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
+        return x + attn_mask
+
+
+def fill(x: torch.Tensor) -> torch.Tensor:
+    x[x < 1] = -INF
+    return x
+
+
+def topmost(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 1, x, float("-inf"))
+
+
+class ByHelper(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cut(x)
+
+    def cut(self, x: torch.Tensor) -> torch.Tensor:
+        return topmost(x)
+
+
+class ByTable(nn.Module):
+    ways: ClassVar[dict[str, Any]] = {"fill": fill}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ways["fill"](x)
+
+
+class ByBuffer(nn.Module):
+    offsets: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offsets", torch.tensor([0.0, -INF]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.offsets
+
+
+class ByLogarithm(nn.Module):
+    def forward(self, logits: torch.Tensor, legal_actions: torch.Tensor) -> torch.Tensor:
+        return logits + legal_actions.log()
+
+
+class Surprise(nn.Module):
+    """It computes: no word of a mask."""
+
+    def forward(self, x: torch.Tensor, information: Any = None, keepdim: bool = True) -> Any:
+        inference = x.softmax(-1)
+        return -inference.log().mean(-1, keepdim=keepdim), nn.functional.normalize(inference)
+
+
+class Entropy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = ByHelper()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) / 2
 
 
 def causal(size: int) -> torch.Tensor:
@@ -84,11 +145,33 @@ def test_an_infinity_that_was_computed_is_no_mask(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", [*MASKED, *COMPUTED])
-def test_without_a_gradient_a_neginf_of_unknown_origin_passes_for_a_mask(how: str) -> None:
+def test_without_a_gradient_the_code_of_the_module_is_asked(how: str) -> None:
     with torch.no_grad():
         made = {**MASKED, **COMPUTED}[how](scores(grad=False))
     assert is_mask(made, "hidden", nn.Linear(4, 4)) is None
     assert is_masked_output(made, User())
+    assert not is_masked_output(made, Surprise())
+    assert is_masked_output(made, Surprise(), masked_inside=True)
+    assert not is_masked_output(made.min(), User())
+
+
+@pytest.mark.parametrize("kind", [User, ByHelper, ByTable, ByBuffer, ByLogarithm])
+def test_code_that_speaks_of_masks_may_mask(kind: type[nn.Module]) -> None:
+    assert may_mask(kind())
+
+
+def test_code_that_does_not_computes() -> None:
+    assert not may_mask(Surprise())
+
+
+def test_a_module_without_a_forward_in_python_may_mask() -> None:
+    assert may_mask(torch.jit.script(nn.Sequential(nn.ReLU())))
+
+
+def test_what_a_layer_inside_masked_is_no_news_of_the_one_around() -> None:
+    with armed() as agent, torch.no_grad():
+        Entropy()(torch.randn(4, 4))
+    assert agent.stops == []
 
 
 @pytest.mark.parametrize(

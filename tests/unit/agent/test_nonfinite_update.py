@@ -358,7 +358,7 @@ def test_clipping_says_which_gradient_it_was() -> None:
         model(batch()).sum().backward()
         for watch in agent.watches:
             watch.on_clipped(tuple(model.parameters()), INF)
-    assert agent.event.headline.endswith("in a gradient, after clip_grad_norm_, of")
+    assert agent.event.headline.endswith("in a gradient, after clipping, of")
     assert "The total norm was inf because of the gradient of weight" in agent.event.sentences[1]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
-import threading
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from tensorpoint.agent import weights
+from tensorpoint.agent import mapped, weights
 from tensorpoint.agent.weights import Weights
 from tensorpoint.resident.commands import host
 from tensorpoint.wire import pack
@@ -34,6 +40,9 @@ LLAMA: dict[str, Any] = {
 def packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packs"
     monkeypatch.setattr(pack, "folder", lambda: str(folder))
+    # The checkpoints here are small.
+    monkeypatch.setattr(weights, "LEAST_BYTES", 1)
+    monkeypatch.setattr(mapped, "_LEAST", 1)
     return folder
 
 
@@ -47,6 +56,24 @@ def kept() -> Iterator[Weights]:
     assert not FAULTS
 
 
+@contextlib.contextmanager
+def _keeping() -> Iterator[Callable[[], int]]:
+    """Keep weights meanwhile; gives what tells how many files of packs were mapped since."""
+    faults: list[str] = []
+    keeper = Weights(lambda what, error: faults.append(f"{what}: {error!r}"))
+
+    def mapped() -> int:
+        maps = Path("/proc/self/maps").read_text()
+        return len({path for path in maps.split() if path.startswith(pack.folder())})
+
+    keeper.want(True)
+    try:
+        yield mapped
+    finally:
+        keeper.want(False)
+    assert not faults
+
+
 def _save(model: Any, folder: Path, **options: Any) -> Path:
     model.save_pretrained(folder, **options)
     return folder
@@ -58,6 +85,21 @@ def _random(model: Any, dtype: torch.dtype) -> Any:
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 3)
     return model.to(dtype)
+
+
+def _save_bin(model: Any, folder: Path, shards: int) -> Path:
+    """As transformers did before safetensors."""
+    model.config.save_pretrained(folder)
+    state = model.state_dict()
+    if shards == 1:
+        torch.save(state, folder / "pytorch_model.bin")
+        return folder
+    where = {name: f"pytorch_model-{number % shards}.bin" for number, name in enumerate(state)}
+    for file in {*where.values()}:
+        torch.save({name: state[name] for name in state if where[name] == file}, folder / file)
+    index = {"metadata": {"total_size": 1}, "weight_map": where}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return folder
 
 
 CHECKPOINTS: dict[str, Callable[[Path], Path]] = {
@@ -75,6 +117,12 @@ CHECKPOINTS: dict[str, Callable[[Path], Path]] = {
         at,
     ),
     "float32": lambda at: _save(_random(LlamaForCausalLM(LlamaConfig(**LLAMA)), torch.float32), at),
+    "bfloat16, .bin": lambda at: _save_bin(
+        _random(LlamaForCausalLM(LlamaConfig(**LLAMA)), torch.bfloat16), at, 1
+    ),
+    "bfloat16, .bin in shards": lambda at: _save_bin(
+        _random(LlamaForCausalLM(LlamaConfig(**LLAMA)), torch.bfloat16), at, 3
+    ),
 }
 #: What each is loaded as.
 LOADED = {
@@ -82,6 +130,8 @@ LOADED = {
     "bfloat16, in shards": torch.float32,
     "float16, tied": torch.float32,
     "float32": torch.bfloat16,
+    "bfloat16, .bin": torch.float32,
+    "bfloat16, .bin in shards": torch.float32,
 }
 
 
@@ -89,8 +139,7 @@ def _load(folder: Path, dtype: torch.dtype, **options: Any) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
 
 
-def _same(one: Any, other: Any) -> None:
-    mine, theirs = one.state_dict(), other.state_dict()
+def _equal(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         expected = theirs[name]
@@ -98,6 +147,10 @@ def _same(one: Any, other: Any) -> None:
         assert torch.equal(
             tensor.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)
         ), name
+
+
+def _same(one: Any, other: Any) -> None:
+    _equal(one.state_dict(), other.state_dict())
     for (name, mine), (_, theirs) in zip(
         one.named_parameters(), other.named_parameters(), strict=True
     ):
@@ -105,30 +158,168 @@ def _same(one: Any, other: Any) -> None:
         assert mine.requires_grad == theirs.requires_grad and mine.is_leaf, name
 
 
+@pytest.mark.parametrize("options", [{}, {"device_map": {"": "cpu"}}], ids=["", "device_map"])
 @pytest.mark.parametrize("kind", CHECKPOINTS)
 def test_every_tensor_is_bit_for_bit_that_of_a_plain_load(
-    kind: str, tmp_path: Path, packs: Path
+    kind: str, options: dict[str, Any], tmp_path: Path, packs: Path
 ) -> None:
     folder, dtype = CHECKPOINTS[kind](tmp_path / "checkpoint"), LOADED[kind]
     plain = _load(folder, dtype)
-    FAULTS.clear()
-    keeper = Weights(lambda what, error: FAULTS.append(f"{what}: {error!r}"))
-    keeper.want(True)
-    try:
-        first = _load(folder, dtype)
-        files = len([*folder.glob("*.safetensors")])
-        assert len([*packs.glob("*.pack")]) == files == len([*packs.iterdir()])
-        found: list[Any] = []
-        find = keeper._find
-        keeper._find = lambda *given: found.append(find(*given)) or found[-1]  # type: ignore[method-assign]
-        second = _load(folder, dtype)
-        assert found and all(tensor is not None for tensor in found)
-    finally:
-        keeper.want(False)
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    with _keeping() as mapped:
+        first = _load(folder, dtype, **options)
+        assert mapped() == 0
+        made = {each.source: each for each in pack.packs()}
+        assert made.keys() == {str(file) for file in files}
+        second = _load(folder, dtype, **options)
+        assert mapped() == sum(each.tensors for each in made.values()) > 10
     _same(first, plain)
     _same(second, plain)
     assert (second.get_input_embeddings().weight is second.lm_head.weight) == ("tied" in kind)
-    assert not FAULTS
+
+
+Loader = Callable[[Path], dict[str, torch.Tensor]]
+
+
+def _opened(file: Path) -> dict[str, torch.Tensor]:
+    with safe_open(file, framework="pt") as stream:
+        return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+
+
+LOADERS: dict[str, tuple[str, Loader]] = {
+    "load_file": (".safetensors", load_file),
+    "safe_open": (".safetensors", _opened),
+    "torch.load, mapped": (".bin", lambda file: torch.load(file, mmap=True)),
+    "torch.load": (".bin", lambda file: torch.load(file, weights_only=True)),
+    "torch.load, as ever": (".bin", lambda file: torch.load(str(file), "cpu", weights_only=False)),
+}
+#: Ways to another dtype, as diffusers, accelerate and programs have them.
+CONVERSIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "to": lambda tensor: tensor.to(torch.float32),
+    "to on a device": lambda tensor: tensor.to("cpu", torch.float32, non_blocking=True),
+    "to like another": lambda tensor: tensor.to(torch.empty(1)),
+    "float": lambda tensor: tensor.float(),
+    "double": lambda tensor: tensor.double(),
+    "of a module": lambda tensor: _Holder(tensor).to(dtype=torch.float32).tensor.data,
+    "half of a module": lambda tensor: _Holder(tensor).half().tensor.data,
+}
+
+
+class _Holder(torch.nn.Module):
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__()
+        self.tensor = torch.nn.Parameter(tensor)
+
+
+@pytest.mark.parametrize("how", CONVERSIONS)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_whatever_loads_and_converts_has_the_same_bits(
+    loader: str, how: str, tmp_path: Path
+) -> None:
+    """Folders in shards are loaded so, file by file, by diffusers and accelerate."""
+    kind, load = LOADERS[loader]
+    state = _random(LlamaForCausalLM(LlamaConfig(**LLAMA)), torch.bfloat16).state_dict()
+    if kind == ".bin":
+        torch.save(state, tmp_path / "shard.bin")
+    else:
+        save_file(
+            {name: item.contiguous() for name, item in state.items()},
+            tmp_path / "shard.safetensors",
+        )
+
+    def run() -> dict[str, torch.Tensor]:
+        loaded = load(tmp_path / f"shard{kind}")
+        return {name: CONVERSIONS[how](item) for name, item in loaded.items()}
+
+    plain = run()
+    with _keeping() as mapped:
+        run()
+        run()  # what torch.load has read is copied by the first, converted by the second
+        last = run()
+        assert mapped() >= len(state)
+        _equal(last, plain)
+        for item in last.values():
+            item.zero_()
+        _equal(run(), plain)
+
+
+def test_what_was_written_to_is_converted_as_it_is(tmp_path: Path) -> None:
+    """By whatever way, also one that no version counter knows."""
+    file = tmp_path / "x.safetensors"
+    save_file({name: torch.ones(64, 1024, dtype=torch.bfloat16) for name in "abcd"}, file)
+    with _keeping():
+        _equal(
+            {name: item.float() for name, item in load_file(file).items()},
+            {name: torch.ones(64, 1024) for name in "abcd"},
+        )
+        loaded = load_file(file)
+        loaded["a"].mul_(2)
+        loaded["b"].data[3, 3] = 7
+        ctypes.memset(loaded["c"].data_ptr() + 1000, 0, 2)
+        expected = {name: torch.ones(64, 1024) for name in "abcd"}
+        expected["a"] *= 2
+        expected["b"][3, 3] = 7
+        expected["c"].view(-1)[500] = 0
+        _equal({name: item.float() for name, item in loaded.items()}, expected)
+        # What is where a checkpoint was mapped before is taken for what it is.
+        del loaded
+        other = tmp_path / "y.safetensors"
+        save_file(
+            {name: torch.full((64, 1024), 3.0, dtype=torch.bfloat16) for name in "abcd"}, other
+        )
+        for _ in range(2):
+            _equal(
+                {name: item.float() for name, item in load_file(other).items()},
+                {name: torch.full((64, 1024), 3.0) for name in "abcd"},
+            )
+
+
+def test_what_is_no_conversion_of_a_checkpoint_is_torchs_own(tmp_path: Path, packs: Path) -> None:
+    file = tmp_path / "x.safetensors"
+    save_file({"a": torch.ones(64, 1024, dtype=torch.bfloat16)}, file)
+    with _keeping():
+        tensor = load_file(file)["a"]
+        assert torch.equal(tensor.t().float(), torch.ones(1024, 64))
+        assert (
+            tensor.to(
+                torch.float32,
+                memory_format=torch.contiguous_format,
+            ).dtype
+            == torch.float32
+        )
+        assert tensor.to(torch.int32).dtype == torch.int32 and tensor.to("meta").is_meta
+        assert tensor.to(torch.bfloat16) is tensor
+        leaf = tensor.clone().requires_grad_()
+        leaf.float().sum().backward()
+        assert leaf.grad is not None
+        watched = torch.nn.Parameter(tensor)
+        watched.float().sum().backward()
+        assert watched.grad is not None and torch.equal(watched.grad, torch.ones_like(watched))
+        assert torch.equal(
+            torch.vmap(lambda row: row.float() * 2)(tensor), torch.full((64, 1024), 2.0)
+        )
+        with pytest.raises(TypeError, match="to\\(\\) received an invalid combination"):
+            tensor.to(3.5, 5)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        compiled = torch.compile(lambda x: x.float() + 1, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(tensor), torch.full((64, 1024), 2.0))
+        with pytest.raises(FileNotFoundError):
+            torch.load(tmp_path / "none.bin")
+        torch.save([1], tmp_path / "old.bin", _use_new_zipfile_serialization=False)
+        assert torch.load(tmp_path / "old.bin") == [1]
+    assert "to" not in vars(torch.Tensor) and torch.load.__module__ == "torch.serialization"
+
+
+def test_a_program_saves_over_the_checkpoint_that_it_has_loaded(tmp_path: Path) -> None:
+    """And keeps what it has: had we mapped the file itself, it would die of SIGBUS."""
+    file = tmp_path / "last.bin"
+    torch.save({"step": torch.zeros(1024, 1024)}, file)
+    with _keeping() as mapped:
+        torch.load(file)
+        loaded = torch.load(file)
+        assert mapped() == 1
+        torch.save({"step": torch.ones(4)}, file)
+        assert torch.equal(loaded["step"], torch.zeros(1024, 1024))
+        assert torch.equal(torch.load(file)["step"], torch.ones(4))
 
 
 @pytest.fixture
@@ -177,35 +368,80 @@ def test_as_it_is_on_the_disk_nothing_is_kept(kept: Weights, checkpoint: Path, p
     assert not packs.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 100, b"\xff" * 8 + b"tp-pack1"])
-def test_a_pack_that_is_none_is_made_anew(
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_a_file_that_is_no_kept_tensor_is_made_anew(
     kept: Weights, checkpoint: Path, packs: Path, content: bytes
 ) -> None:
     _load(checkpoint, torch.float32)
-    (file,) = packs.iterdir()
-    file.write_bytes(content)
+    (folder,) = packs.iterdir()
+    sizes = {file: file.stat().st_size for file in folder.iterdir() if file.name != pack.ABOUT}
+    for file in sizes:
+        file.write_bytes(content)
     model = _load(checkpoint, torch.float32)
     kept.want(False)
     _same(model, _load(checkpoint, torch.float32))
-    assert file.stat().st_size > 1000
+    assert {file: file.stat().st_size for file in sizes} == sizes
 
 
-def test_without_room_it_loads_as_ever(
-    kept: Weights, checkpoint: Path, packs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
+#: Loads a checkpoint while `/dev/shm` is full from the start, and filled up in the middle.
+_FULL = """\
+import os, sys, torch
+sys.path.insert(0, sys.argv[1])
+from safetensors.torch import load_file
+from tensorpoint.agent import weights
+from tensorpoint.wire import pack
 
-    monkeypatch.setattr(os, "pwrite", full)
-    model = _load(checkpoint, torch.float32)
-    assert [*packs.iterdir()] == []
-    monkeypatch.undo()
-    kept.want(False)
-    _same(model, _load(checkpoint, torch.float32))
+faults = []
+keeper = weights.Weights(lambda *fault: faults.append(fault))
+keeper.want(True)
+left = os.statvfs("/dev/shm").f_bavail * 4096
+file = os.open("/dev/shm/other", os.O_RDWR | os.O_CREAT)
+
+def convert():
+    for name, item in load_file(sys.argv[2]).items():
+        assert torch.equal(item.float(), torch.full((64, 1024), float(name[1:]))), name
+    return sum(each.tensors for each in pack.packs())
+
+os.posix_fallocate(file, 0, left)
+print(convert())
+os.ftruncate(file, 0)
+begin = weights._Kept._begin_pack
+def fill(self):
+    begin(self)
+    if sum(each.tensors for each in pack.packs()) == 3:
+        os.posix_fallocate(file, 0, os.statvfs("/dev/shm").f_bavail * 4096)
+weights._Kept._begin_pack = fill
+print(convert())
+os.ftruncate(file, 0)
+weights._Kept._begin_pack = begin
+print(convert(), faults)
+"""
 
 
-def test_of_a_load_that_fails_nothing_is_kept(
-    kept: Weights, checkpoint: Path, packs: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_room_it_loads_as_ever(tmp_path: Path) -> None:
+    """In a `/dev/shm` of its own, of 8 MB, which is really full."""
+    file = tmp_path / "x.safetensors"
+    state = {f"w{n}": torch.full((64, 1024), float(n), dtype=torch.bfloat16) for n in range(8)}
+    save_file(state, file)
+    (tmp_path / "load.py").write_text(_FULL)
+    unshare = [shutil.which("unshare") or "false", "--map-root-user", "--mount", "sh", "-c"]
+    mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
+    if subprocess.run([*unshare, mount], check=False, capture_output=True).returncode:
+        pytest.skip("no mount namespace can be made here")
+    server = Path(weights.__file__).parents[2]
+    load = [sys.executable, str(tmp_path / "load.py"), str(server), str(file)]
+    done = subprocess.run(
+        [*unshare, f'{mount} && exec "$@"', "sh", *load],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.stdout == "0\n3\n8 []\n", done.stderr
+
+
+def test_what_was_kept_of_a_load_that_fails_is_whole(
+    kept: Weights, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -214,67 +450,41 @@ def test_of_a_load_that_fails_nothing_is_kept(
         patch.setattr(transformers.core_model_loading, "set_param_for_module", fail)
         with pytest.raises(KeyboardInterrupt):
             _load(checkpoint, torch.float32)
-    assert [*packs.iterdir()] == []
+    model = _load(checkpoint, torch.float32)
+    kept.want(False)
+    _same(model, _load(checkpoint, torch.float32))
 
 
-def test_a_thread_that_still_writes_is_waited_for(
-    packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_is_killed_while_it_writes_leaves_nothing(
+    checkpoint: Path, packs: Path
 ) -> None:
-    """The number of the file may be that of another as soon as it is closed."""
-    builder = weights._Builder.begin(str(packs / "0.pack"), "source", "torch.float32", 100)
-    assert builder is not None
-    entered, go, order = threading.Event(), threading.Event(), list[str]()
-    pwrite = os.pwrite
-
-    def slow(*given: Any) -> int:
-        entered.set()
-        assert go.wait(20)
-        order.append("written")
-        return pwrite(*given)
-
-    def finish() -> None:
-        builder.finish(False)
-        order.append("finished")
-
-    monkeypatch.setattr(os, "pwrite", slow)
-    threads = [threading.Thread(target=builder.add, args=("one", torch.ones(5)))]
-    threads[0].start()
-    assert entered.wait(20)
-    threads.append(threading.Thread(target=finish))
-    threads[1].start()
-    threads[1].join(0.1)
-    go.set()
-    for thread in threads:
-        thread.join(20)
-    builder.add("two", torch.ones(5))  # it comes too late
-    assert order == ["written", "finished"] and [*packs.iterdir()] == []
-
-
-def test_a_thread_that_goes_on_after_its_load_begins_no_pack(
-    kept: Weights, checkpoint: Path, packs: Path
-) -> None:
-    late: list[Any] = []
-    keep = kept._keep
-    kept._keep = lambda *given: late.append(given) or keep(*given)  # type: ignore[method-assign]
-    _load(checkpoint, torch.float32)
-    (file,) = packs.iterdir()
-    file.unlink()
-    keep(*late[0])
-    assert [*packs.iterdir()] == []
+    pid = os.fork()
+    if pid == 0:
+        weights._write_all = lambda number, data: (
+            os.write(number, data[:10]),
+            os.kill(os.getpid(), 9),
+        )  # type: ignore[assignment,func-returns-value]
+        keeper = Weights(lambda *_: None)
+        keeper.want(True)
+        for item in load_file(checkpoint / "model.safetensors").values():
+            item.float()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
+    (made,) = packs.iterdir()
+    assert [file.name for file in made.iterdir()] == [pack.ABOUT]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_a_pack_of_somebody_else_is_not_mapped(
-    kept: Weights, checkpoint: Path, packs: Path
-) -> None:
-    _load(checkpoint, torch.float32)
-    (file,) = packs.iterdir()
-    found: list[Any] = []
-    find = kept._find
-    kept._find = lambda *given: found.append(find(*given)) or found[-1]  # type: ignore[method-assign]
-    os.chown(file, 12345, -1)
-    _load(checkpoint, torch.float32)
-    assert found and not any(tensor is not None for tensor in found)
+@pytest.mark.parametrize("which", ["all", "one"])
+def test_a_pack_of_somebody_else_is_not_mapped(checkpoint: Path, packs: Path, which: str) -> None:
+    with _keeping() as mapped:
+        _load(checkpoint, torch.float32)
+        (folder,) = packs.iterdir()
+        before = {file.name for file in folder.iterdir()}
+        os.chown(packs if which == "all" else folder, 12345, -1)
+        model = _load(checkpoint, torch.float32)
+        assert mapped() == 0 and {file.name for file in folder.iterdir()} == before
+    _same(model, _load(checkpoint, torch.float32))
 
 
 def test_the_least_recently_used_go_first(
@@ -284,17 +494,20 @@ def test_the_least_recently_used_go_first(
     for number, folder in enumerate(folders[:2]):
         known = {*packs.glob("*")}
         _load(folder, torch.float32)
-        (file,) = {*packs.glob("*")} - known
-        os.utime(file, (number, number))
-    (packs / "0123.pack.999999999").write_bytes(b"of a process that was killed")
-    size = sum(path.stat().st_size for path in packs.glob("*.pack"))
+        (made,) = {*packs.glob("*")} - known
+        os.utime(made, (number, number))
+    size = sum(each.bytes for each in pack.packs())
     monkeypatch.setattr(weights, "MOST_BYTES", size + 20_000)
-    oldest = min(packs.glob("*.pack"), key=lambda path: path.stat().st_mtime)
+    oldest = pack.packs()[-1]
     _load(folders[2], torch.float32)
-    assert not oldest.exists() and len([*packs.iterdir()]) == 2
+    sources = {each.source for each in pack.packs()}
+    assert sources == {str(folder / "model.safetensors") for folder in folders[1:]}
+    assert oldest.source not in sources
     monkeypatch.setattr(weights, "MOST_BYTES", 1000)
-    _load(_save(_load(folders[0], torch.bfloat16), tmp_path / "3"), torch.float32)
-    assert [*packs.iterdir()] == []
+    kept._room._counted = 0
+    other = _save(_load(folders[0], torch.bfloat16), tmp_path / "3")
+    _load(other, torch.float32)
+    assert sum(each.bytes for each in pack.packs()) <= 1000
 
 
 def test_a_fault_of_ours_is_told_once_and_the_model_is_loaded(
@@ -302,13 +515,12 @@ def test_a_fault_of_ours_is_told_once_and_the_model_is_loaded(
 ) -> None:
     faults: list[str] = []
     keeper = Weights(lambda what, error: faults.append(f"{what}: {error}"))
-    materialize = transformers.core_model_loading._materialize_copy
     keeper.want(True)
-    assert transformers.core_model_loading._materialize_copy is not materialize
+    assert "to" in vars(torch.Tensor)
     monkeypatch.setattr(keeper, "_find", lambda *_: 1 / 0)
     model = _load(checkpoint, torch.float32)
     assert {*faults} == {"keeping weights: division by zero"}
-    assert transformers.core_model_loading._materialize_copy is materialize
+    assert "to" not in vars(torch.Tensor)
     _same(model, _load(checkpoint, torch.float32))
 
 
@@ -316,7 +528,7 @@ def test_the_command_line_lists_and_drops_them(
     kept: Weights, checkpoint: Path, packs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = _load(checkpoint, torch.float32)
-    (packs / "none.pack").write_bytes(b"x" * 40)
+    (packs / "none").mkdir()
     capsys.readouterr()
     assert host("weights", as_json=True) == 0
     (shown,) = json.loads(capsys.readouterr().out)
@@ -328,5 +540,10 @@ def test_the_command_line_lists_and_drops_them(
     assert not packs.exists()
     assert host("weights") == 0
     assert "no weights are kept" in capsys.readouterr().err
+    assert host("weights", drop=True) == 0  # there is nothing to drop
+    packs.write_text("what can't be removed as a folder is")
+    assert host("weights", drop=True) == 1
+    assert f"{packs}: Not a directory" in capsys.readouterr().err
+    packs.unlink()
     kept.want(False)
     _same(model, _load(checkpoint, torch.float32))  # who has mapped them keeps them

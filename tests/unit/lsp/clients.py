@@ -17,7 +17,7 @@ from tensorpoint.wire.shapes import ShapeRequest, ShapeTable
 from tests.unit.lsp.documents import NET, URI, net_table
 
 #: Enough for anything that happens in this process.
-_PATIENCE = 5.0
+_PATIENCE = 60.0
 
 
 class Tracer:

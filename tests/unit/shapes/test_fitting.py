@@ -44,9 +44,9 @@ def test_a_planted_rule_is_found(rule: str) -> None:
     probes = list(PLAN.probes)
     allowed = PLAN.more((), count=60)
     values: tuple[int, ...] = ()
-    fit = Fit(probes)
+    fit = Fit(probes, {}, allowed)
     for _ in range(6):  # as `probing` does: a probe where two rules differ
-        fit = Fit(probes)
+        fit = Fit(probes, {}, allowed)
         values = tuple(value_of(rule, probe) or 0 for probe in probes)
         sizes = fit.apart(values, allowed)
         if sizes is None:
@@ -80,6 +80,14 @@ def test_a_rule_is_written_as_a_person_would(rule: str, written: str) -> None:
     probes = [*PLAN.probes, *PLAN.more((), count=12)]
     values = tuple(value_of(rule, probe) or 0 for probe in probes)
     assert Fit(probes).best(values) == written
+
+
+def test_what_rivals_fit_is_shown_only_where_they_are_the_same_everywhere() -> None:
+    probes = [{"H": size} for size in (64, 128, 192, 256, 320)]  # floor and ceil are the same here
+    values = tuple(probe["H"] // 14 for probe in probes)
+    assert len(Fit(probes).candidates(values)) > 1
+    assert Fit(probes, {}, [{"H": size} for size in range(64, 320)]).best(values) is None
+    assert Fit(probes, {}, [{"H": 64}]).best(values) is not None
 
 
 def test_what_no_rule_fits_is_not_shown() -> None:

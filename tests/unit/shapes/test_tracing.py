@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from tensorpoint.shapes.branches import with_branches
+from tensorpoint.shapes.branches import sizes_for, with_branches
+from tensorpoint.shapes.tracing import real
 from tensorpoint.shapes.tracing.errors import fault_of
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.shapes.tracing.rewriting import Source
-from tensorpoint.wire.shapes import ShapeDiagnostic, ShapeRequest, ShapeTable
+from tensorpoint.wire.codec import convert
+from tensorpoint.wire.shapes import Question, ShapeDiagnostic, ShapeRequest, ShapeTable
 from tests.conftest import Write
 
 PROGRAMS = Path(__file__).parents[2] / "programs" / "shapes"
+
+
+def ask(question: Any) -> Any:
+    return sizes_for(convert(question, Question))
 
 
 @cache
@@ -149,6 +155,47 @@ class Net(nn.Module):
 """
 
 
+def test_what_needs_long_inputs_is_not_taken_to_need_multiples(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Wave(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv1d(1, 32, 80, 16)
+                self.pool = torch.nn.MaxPool1d(4)
+
+            def forward(self, x):
+                return self.pool(self.conv(x))
+        """
+    )
+    [call] = trace(path).calls
+    assert (call.output, call.assumptions) == ("f32[B, 32, T//64 - 1]", ()), call
+
+
+def test_real_tensors_have_a_deadline_too(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+        import torch
+
+        class Slow(torch.nn.Module):
+            # tensorpoint: x: f32[B, 8]
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 8)
+
+            def forward(self, x):
+                for _ in range(100):
+                    x = self.fc(x)
+                return x.double() @ self.fc.weight
+        """
+    path = write(text)
+    [fault] = trace(path).diagnostics
+    assert fault.code == "dtype-mismatch"
+    monkeypatch.setattr(real, "_SECONDS", 0)
+    assert not table_of(ShapeRequest(str(path), path.read_text("utf-8"))).diagnostics
+
+
 def test_a_limit_is_read_without_spaces_too(write: Write) -> None:
     table = trace(write(NET.format(spec="x: f32[B,T,8],T%04<=2;T<512", more="")))
     assert table.calls[0].limits == ("T % 4 <= 2", "T < 512")
@@ -167,7 +214,16 @@ def test_a_limit_of_a_size_that_a_call_does_not_have_is_not_its(write: Write) ->
     [
         ("x: f32[B, T, 8], T % 0 == 0", "", "line 6: 'T % 0 == 0' divides by 0"),
         ("x: {f(): f32[B, 8]}", "", "line 6: a key of a dict"),
-        ("x: f32[B, T - 9999, 8]", ", z", "Net does not run with"),
+        (
+            "x: f32[B, T - 9999, 8]",
+            "",
+            "Net does not run with x: f32[B, T - 9999, 8], as specified",
+        ),
+        (
+            "x: f32[B, T - 9999, 8]",
+            ", z",
+            "Net does not run with the inputs that were guessed: Run",
+        ),
     ],
 )
 def test_a_specification_that_can_not_be_is_refused(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tensorpoint.shapes.branches import sizes_for
 from tensorpoint.shapes.tracing import main, quiet
 from tensorpoint.shapes.tracing.probing import Probed
 from tensorpoint.shapes.tracing.source import FileModule
 from tensorpoint.shapes.tracing.targets import Called
-from tensorpoint.wire.shapes import ShapeRequest
+from tensorpoint.wire.codec import convert
+from tensorpoint.wire.shapes import Question, ShapeRequest
 from tests.bench.truth import RealRun, compare, filled, numbers, real_run
 
 WORKING = Path(__file__).parents[2] / "programs" / "shapes" / "working"
 RUNS = 2
+
+
+def ask(question: Any) -> Any:
+    return sizes_for(convert(question, Question))
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +36,7 @@ def options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_working_script_has_no_faults_and_the_shapes_of_a_real_run(name: str) -> None:
     path = WORKING / f"{name}.py"
     kept: list[tuple[FileModule, Probed]] = []
-    table = main.table_of(ShapeRequest(str(path), path.read_text("utf-8")), kept)
+    table = main.table_of(ShapeRequest(str(path), path.read_text("utf-8")), ask, kept)
     assert not table.diagnostics
     assert not table.untraced
     places = 0

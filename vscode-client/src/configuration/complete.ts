@@ -21,6 +21,8 @@ export interface Surroundings {
   python: string;
   /** The conditions of the settings. */
   tensorpoints: readonly string[];
+  /** The modules of the settings that are imported ahead. */
+  preload: readonly string[];
   /** The environment file where a configuration names none: that of the Python extension's setting. */
   defaultEnvFile: string;
   exists: (file: string) => boolean;
@@ -40,9 +42,9 @@ export function currentFile(file: string): Configuration {
 export function complete(config: Configuration, around: Surroundings): Configuration {
   if (isChild(config)) return config;
   const done: Configuration = { ...config };
-  const tensorpoints = union(stringsIn(config.tensorpoints), around.tensorpoints);
-  if (Array.isArray(config.tensorpoints ?? []) && tensorpoints.length > 0) done.tensorpoints = tensorpoints;
+  addTo(done, 'tensorpoints', around.tensorpoints);
   if (config.request !== 'launch') return done;
+  addTo(done, 'preload', around.preload);
   done.python ??= config.pythonPath ?? [around.python];
   delete done.pythonPath;
   done.console ??= 'integratedTerminal';
@@ -50,6 +52,12 @@ export function complete(config: Configuration, around: Surroundings): Configura
   done.showReturnValue ??= true;
   done.envFile = envFile(config, around);
   return withoutUndefined(done);
+}
+
+/** Add the settings' strings to a list of the configuration. One that is none is left for the server to refuse. */
+function addTo(config: Configuration, key: string, strings: readonly string[]): void {
+  const all = union(stringsIn(config[key]), strings);
+  if (Array.isArray(config[key] ?? []) && all.length > 0) config[key] = all;
 }
 
 /**

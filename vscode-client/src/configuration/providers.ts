@@ -61,6 +61,7 @@ class Completion implements vscode.DebugConfigurationProvider {
       folder: root,
       python: interpreter.command,
       tensorpoints: setting('tensorpoints', scope),
+      preload: setting('preload', scope),
       defaultEnvFile: defaultEnvFile(scope, root),
       exists: fs.existsSync,
     });

@@ -70,15 +70,16 @@ function accepted(box: vscode.InputBox, kind: Kind, check: Check): Promise<strin
   });
 }
 
+/** A row that is switched off gives way to one that is on: there is no other way to switch it. */
 function add(condition: string): void {
   const added = asBreakpoint(condition);
-  const isSet = vscode.debug.breakpoints.some(
-    (item) =>
-      item instanceof vscode.FunctionBreakpoint &&
-      item.functionName === added.functionName &&
-      item.condition === added.condition,
-  );
-  if (!isSet) vscode.debug.addBreakpoints([added]);
+  const same = vscode.debug.breakpoints
+    .filter((item) => item instanceof vscode.FunctionBreakpoint)
+    .filter((item) => item.functionName === added.functionName && item.condition === added.condition);
+  if (!same.some((item) => item.enabled)) {
+    vscode.debug.removeBreakpoints(same);
+    vscode.debug.addBreakpoints([added]);
+  }
   vscode.window.setStatusBarMessage(`Tensorpoint: stops on ${condition}`, 5000);
 }
 

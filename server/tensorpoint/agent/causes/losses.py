@@ -39,6 +39,8 @@ _PAIRS = frozenset(
 #: The reduction "mean" in schemas.
 _MEAN = 1
 _IGNORED = -100
+#: What transformers calls the number of labels that count, in its models and its Trainer.
+_ITEMS = "num_items_in_batch"
 
 
 def _no_targets(operation: Operation, at: Element) -> Cause | None:
@@ -64,6 +66,19 @@ def _no_targets(operation: Operation, at: Element) -> Cause | None:
     return Cause(
         f"The mean loss divides 0 by 0: {what}.",
         "Skip such a batch, or use reduction='sum' and divide by max(count, 1).",
+    )
+
+
+def _no_items(operation: Operation, at: Element) -> Cause | None:
+    """The division of transformers' Trainer: a sum over labels by how many of them count."""
+    if not at.is_nan or at.operand("other") != 0 or at.operand("self") != 0:
+        return None
+    if at.names.get("other", "").rpartition(".")[2] != _ITEMS:
+        return None
+    return Cause(
+        f"0/0 is NaN: {at.called('other')} is 0, no label of this batch counts: all are -100.",
+        "Leave examples without labels out of the data set (often truncation cut the answer off), "
+        "or make batches large enough that some label counts.",
     )
 
 
@@ -183,6 +198,7 @@ def _repeats(targets: torch.Tensor | None, sample: int, length: int) -> int:
 
 RULES = (
     Rule("no target counts", _NLL, _no_targets, "pytorch#116349"),
+    Rule("no label counts under Trainer", frozenset({"div"}), _no_items, "transformers#35438"),
     Rule("impossible target", _NLL, _impossible_target, DOCS + "nn.functional.nll_loss.html"),
     Rule("loss of nothing", _PAIRS, _mean_of_nothing, DOCS + "nn.MSELoss.html"),
     Rule(

@@ -63,6 +63,12 @@ def compiling_goes_on() -> bool:
     return hasattr(base, "ignore_compile_internals")
 
 
+@cache
+def writes(func: Any) -> bool:
+    """Whether an operation writes into an argument, whether its schema says so or not."""
+    return func._schema.is_mutable or func.overloadpacket.__name__ in _BATCH_NORMS
+
+
 def named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     by_name: dict[str, Any] = {}
     written: list[str] = []

@@ -19,9 +19,9 @@ from .made import Made
 from .operation import Line, Operation
 from .precise import Precise
 from .recorder import NotReplayable
-from .replay import Found, Replayer, bad_in
+from .replay import Found, Replayer
 from .state import Entries
-from .suspect import Suspect
+from .suspect import BackwardSuspect, Suspect
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +56,11 @@ class Locator:
         scale_of: Callable[[torch.Tensor | None], float | None],
         on_fault: Callable[[Any, Exception], None],
         after_write: Callable[[Any, Any], None] | None = None,
+        clips_bad_gradient: Callable[[], bool] = lambda: False,
     ) -> None:
         self._names = names
         self._entries = Entries()
-        self._precise = Precise(is_risky, self._describe, on_fault, after_write)
+        self._precise = Precise(is_risky, clips_bad_gradient, self._describe, on_fault, after_write)
         self._replayer = Replayer(self._entries, hooks_aside, self._describe)
         self._scale_of = scale_of
         self._on_fault = on_fault
@@ -110,7 +111,7 @@ class Locator:
         if suspect is None or not self._can_look():
             return None
         try:
-            return self._told(self._recorded(suspect) or self._replayer.find(suspect))
+            return self._told(self._found(suspect))
         except NotReplayable as reason:
             self._precise.switch(True)
             return Located(None, (explain.not_located(str(reason)),), {})
@@ -118,14 +119,46 @@ class Locator:
             self._on_fault(self, error)
             return None
 
+    def _found(self, suspect: Suspect) -> Found:
+        recorded = self._recorded(suspect)
+        if recorded is not None and (recorded.made.lines or not recorded.made.in_backward):
+            return recorded
+        if isinstance(suspect, BackwardSuspect):
+            found = recorded or self._after_model(suspect)
+            if found is not None and not self._replayer.got_good_gradient():
+                return found
+            try:
+                return self._replayer.find(suspect)
+            except NotReplayable:
+                if found is None:
+                    raise
+                return found
+        return self._replayer.find(suspect)
+
     def _recorded(self, suspect: Suspect) -> Found | None:
         """The operation, where it was recorded when the program ran it."""
         recorder = self._precise.recorder()
-        made = None if recorder is None else bad_in(suspect.value, recorder)
+        made = None if recorder is None else recorder.bad_in(suspect.value)
         if made is None:
             return None
         way = made.likely_way()
         return None if way[0].operation is None or way[0].is_from_outside else Found(way[0], way)
+
+    def _after_model(self, suspect: BackwardSuspect) -> Found | None:
+        """The operation, where a node outside of the models made the gradient."""
+        producer = self._precise.producer(suspect.parameter)
+        if producer is None:
+            return None
+        node, call = producer.behind, producer.call
+        root = None if call is None else call.root()
+        if node is not None and call is not None and root is not None:
+            try:
+                forward = self._replayer.operation_of(root, call.first, node)
+            except NotReplayable:
+                forward = None  # the operation is known, but no line of the forward
+            if forward is not None and _is_of(node.name, forward.name):
+                producer = producer.at(forward)
+        return Found(producer.made, [producer.made])
 
     def _told(self, found: Found) -> Located:
         operation = found.made.operation
@@ -181,6 +214,12 @@ class Locator:
         )
 
 
+def _is_of(node: str, operation: str) -> bool:
+    from ..causes.names import is_of
+
+    return is_of(node, operation)
+
+
 def _sentences(report: OperationReport, found: Found) -> tuple[str, ...]:
     sentences: list[str] = []
     if report.cause is not None:
@@ -204,12 +243,21 @@ def _in_words(operand: Operand) -> str:
 
 
 def _operands(operation: Operation) -> tuple[Operand, ...]:
-    return tuple(
-        _operand(operation.names.get(name, name), value)
-        for name, argument in operation.arguments.items()
-        for value in (argument if isinstance(argument, (list, tuple)) else (argument,))
-        if isinstance(value, sys.modules["torch"].Tensor)
-    )
+    """Of lists, as the parameters of an optimizer, the member that is meant."""
+    found: list[Operand] = []
+    for name, argument in operation.arguments.items():
+        called, values = operation.names.get(name, name), (argument,)
+        if isinstance(argument, (list, tuple)):
+            values = argument
+            if operation.name.startswith("_foreach_"):
+                place = operation.place
+                called, values = f"{called}[{place}]", argument[place : place + 1]
+        found += [
+            _operand(called, value)
+            for value in values
+            if isinstance(value, sys.modules["torch"].Tensor)
+        ]
+    return tuple(found)
 
 
 @unseen

@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from .. import debugger
 from ..modules import Call
 from ..tensors import tensors_in
+from .after_model import AfterModel, AfterModelBackward, ModelCall, Producer
 from .dispatch import compiling_goes_on
+from .forwards import Forwards, sequence_number
 from .recorder import Describe, Recorder
+
+#: The largest operand of a loss that is kept for what a stop says of it.
+_MAX_KEPT_BYTES = 64 << 20
 
 
 class _Thread(threading.local):
@@ -32,6 +37,13 @@ class _Thread(threading.local):
     mode: Any = None
     #: Whether it is on for one step of an optimizer, or one loss, only.
     for_now = False
+    #: The number of the first node of the root's call that runs.
+    first_node = 0
+    #: What was computed of roots' outputs since the last backward.
+    after: AfterModel | None = None
+    #: Its backward, while that runs: whether its graph stays, and whether it makes another.
+    backward: AfterModelBackward | None = None
+    keeps_graph = makes_graph = False
 
 
 class Precise:
@@ -40,20 +52,22 @@ class Precise:
     def __init__(
         self,
         is_risky: Callable[[Any], bool],
+        clips_bad_gradient: Callable[[], bool],
         describe: Describe,
         on_fault: Callable[[Any, Exception], None],
         after_write: Callable[[Any, Any], None] | None = None,
     ) -> None:
+        self._describe = describe
+        self._on_fault = partial(on_fault, self)
         self._recorder = partial(
-            Recorder,
-            describe=describe,
-            after_write=after_write,
-            on_fault=lambda error: on_fault(self, error),
+            Recorder, describe=describe, after_write=after_write, on_fault=self._on_fault
         )
         #: Whether every operation is recorded.
         self.is_on = False
         #: Whether the step that this optimizer is about to make may write a NaN.
         self._is_risky = is_risky
+        #: Whether a gradient that is about to be clipped is bad.
+        self._clips_bad_gradient = clips_bad_gradient
         self._thread = _Thread()
         #: Those that are on, by thread.
         self._running: WeakValueDictionary[int, Recorder] = WeakValueDictionary()
@@ -78,22 +92,64 @@ class Precise:
         if own is not None:
             self._running[get_ident()] = own
 
+    def producer(self, parameter: Any) -> Producer | None:
+        """Who made the bad gradient that the backward which runs has brought, outside of models."""
+        backward = self._thread.backward
+        return None if backward is None else backward.producer(parameter)
+
     def on_root(self, call: Call) -> None:
         """A step may begin: what earlier ones made is over, unless they wait for their backward."""
         self._follow()
-        recorder = self._thread.recorder
-        if recorder is not None and not sys.modules["torch"].is_grad_enabled():
-            recorder.forget()
+        thread = self._thread
+        thread.first_node = sequence_number()
+        if thread.recorder is not None and not sys.modules["torch"].is_grad_enabled():
+            thread.recorder.forget()
 
     def on_root_exit(self, call: Call, output: Any) -> None:
         """What the program computes of a model's output can't be run again: record it."""
         thread = self._thread
-        if thread.mode is None and _leads_to_backward(output) and not debugger.evaluating():
-            thread.for_now = self._enter(self._recorder())
+        if thread.mode is not None or debugger.evaluating() or not _leads_to_backward(output):
+            return
+        if thread.after is None:
+            forwards = Forwards(sequence_number(), _MAX_KEPT_BYTES)
+            thread.after = AfterModel(self._recorder(forwards=forwards), forwards)
+        thread.after.add(ModelCall(ref(call.module), thread.first_node, sequence_number()))
+        thread.for_now = self._enter(thread.after.recorder)
 
-    def on_backward(self, roots: object) -> None:
-        """A backward pass begins."""
+    def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
+        """How the backward pass that begins treats its graph."""
+        self._thread.keeps_graph, self._thread.makes_graph = retain_graph, create_graph
+
+    def on_backward(self, roots: Sequence[Any]) -> None:
+        """A backward pass begins: look at what it computes outside of models.
+
+        One that is itself differentiable is recorded whole: the next goes through its nodes.
+        """
+        thread = self._thread
+        if thread.after is not None and thread.for_now and thread.makes_graph:
+            thread.after.has_gradients = True
+            return
         self._follow()
+        if thread.after is not None and thread.mode is None:
+            thread.backward = AfterModelBackward(
+                thread.after, roots, self._describe, self._on_fault
+            )
+
+    def on_backward_end(self, results: object) -> None:
+        """What it went through is over, but for a graph that the program keeps."""
+        self._end_backward()
+
+    def on_backward_failed(self) -> None:
+        """The same."""
+        self._end_backward()
+
+    def _end_backward(self) -> None:
+        thread = self._thread
+        if thread.backward is not None:
+            thread.backward.remove()
+            thread.backward = None
+        if not (thread.keeps_graph or thread.makes_graph):
+            thread.after = None
 
     def on_before_update(self, optimizer: Any) -> None:
         """Record a step that may write a NaN."""
@@ -110,6 +166,17 @@ class Precise:
         elif thread.recorder is not None:
             thread.recorder.forget()
 
+    def on_clipping(self, parameters: Sequence[Any]) -> None:
+        """Record the clipping of a gradient that is bad already."""
+        thread = self._thread
+        if thread.mode is None and self._clips_bad_gradient():
+            thread.for_now = self._enter(self._recorder(phase="update"))
+
+    def on_clipped(self, parameters: Sequence[Any], total_norm: float) -> None:
+        """It is over. Those who looked at it have heard of it before us."""
+        if self._thread.for_now:
+            self._leave()
+
     def _follow(self) -> None:
         thread = self._thread
         if thread.for_now:
@@ -119,7 +186,7 @@ class Precise:
         elif self.is_on and thread.recorder is not None:
             thread.recorder.is_active = True
         elif self.is_on:
-            self._enter(self._recorder(follows_backward=True))
+            self._enter(self._recorder(forwards=Forwards()))
 
     def _enter(self, recorder: Recorder) -> bool:
         inside = sys.modules["torch"]._C
@@ -128,6 +195,7 @@ class Precise:
             return False
         if debugger.evaluating():  # the debugger's own thread, on which plans arrive
             return False
+        recorder.is_active = True
         self._thread.recorder, self._thread.mode = recorder, recorder.mode()
         self._running[get_ident()] = recorder
         self._thread.mode.__enter__()

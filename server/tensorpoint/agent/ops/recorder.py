@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...wire import Operand
-from ..tensors import QuickLook, has_nonfinite, quick_look, unseen
+from ..tensors import QuickLook, has_nonfinite, quick_look, tensors_in, unseen
 from .cause import Cause
 from .dispatch import (
     Arguments,
@@ -31,7 +31,9 @@ from .dispatch import (
     outputs_of,
     storage_of,
     tensors_of,
+    writes,
 )
+from .forwards import Forwards, sequence_number
 from .made import Made
 from .operation import Line, Operation
 from .stack import (
@@ -65,27 +67,6 @@ class NotReplayable(BaseException):
 
 
 @dataclass
-class _Call:
-    """An operation of the forward, as far as a node of the backward may belong to it."""
-
-    func: Any
-    arguments: Arguments
-    outputs: tuple[Any, ...]
-    lines: tuple[Line, ...]
-    site: CallSite
-
-    def as_operation(self) -> Operation:
-        return Operation(
-            name=self.func.overloadpacket.__name__,
-            full_name=str(self.func),
-            arguments=self.arguments.by_name,
-            outputs=self.outputs,
-            lines=self.lines,
-            names=self.site.names(self.arguments.tensors),
-        )
-
-
-@dataclass
 class _Running:
     """An operation that runs now: its arguments as they were before, and as they are."""
 
@@ -100,18 +81,18 @@ class Recorder:
     """The bad results of the operations that ran while `mode()` was on.
 
     `describe` is asked at once of each operation that made a bad value, since later ones may
-    overwrite its operands. `follows_backward` keeps what the operations of the forward were, to
-    name those that nodes of the backward belong to. A `replay` refuses what must not be done twice;
-    unless it `may_be_random`, random numbers would be others than in the program. `on_write` is
-    called before an operation writes into a tensor, with whether that was made here; `after_write`
-    once it has. After a fault of its own it lets operations pass.
+    overwrite its operands. `forwards` keeps what the operations of the forward were, to name those
+    that nodes of the backward belong to. A `replay` refuses what must not be done twice; unless it
+    `may_be_random`, random numbers would be others than in the program. `on_write` is called before
+    an operation writes into a tensor, with whether that was made here; `after_write` once it has.
+    After a fault of its own it lets operations pass.
     """
 
     def __init__(
         self,
         *,
         describe: Describe = lambda operation: (None, ()),
-        follows_backward: bool = False,
+        forwards: Forwards | None = None,
         phase: str = "forward",
         replay: bool = False,
         may_be_random: bool = True,
@@ -124,7 +105,7 @@ class Recorder:
         self._phase = phase
         #: An inactive one lets operations pass unseen.
         self.is_active = True
-        self._follows_backward = follows_backward
+        self._forwards = forwards
         self._is_replay = replay
         self._may_be_random = may_be_random
         #: Those besides torch's own that are where they were.
@@ -132,8 +113,6 @@ class Recorder:
         self._on_write = on_write
         self._after_write = after_write
         self._on_fault = on_fault
-        #: Whether good results are no matter: nothing is kept of them, and nothing refused.
-        self._is_plain = not (follows_backward or replay)
         #: What went wrong in it; it has been inactive since.
         self.fault: Exception | None = None
         self._outer_node: Any = None
@@ -146,13 +125,17 @@ class Recorder:
         self._made: dict[Key, Made] = {}
         self._newest: dict[int, Made] = {}
         self._counts: dict[str, int] = {}
-        #: By the number that autograd gives the node of an operation.
-        self._forward: dict[int, _Call] = {}
+        if self._forwards is not None:
+            self._forwards.forget_before(sequence_number())
 
-    def mode(self) -> Any:
-        """While it is on, operations of this thread are recorded."""
-        # In a hook on a gradient this is that node, which has nothing to do with what runs here.
-        self._outer_node = sys.modules["torch"]._C._current_autograd_node()
+    def mode(self, *, runs_node: bool = False) -> Any:
+        """While it is on, operations of this thread are recorded.
+
+        In a hook on a gradient a node of autograd's runs, which has nothing to do with what runs
+        here, unless that is the node itself once more (`runs_node`).
+        """
+        running = sys.modules["torch"]._C._current_autograd_node()
+        self._outer_node = None if runs_node else running
         self._look_quickly = quick_look()
         return dispatch_mode(self._run)
 
@@ -160,18 +143,21 @@ class Recorder:
         """What made the numbers of a bad tensor; None if nothing that was seen here."""
         return self._of(tensor)
 
+    def bad_in(self, value: Any) -> Made | None:
+        """What made the first bad tensor in `value`, rather one that isn't bad on purpose."""
+        meant: Made | None = None
+        for _, tensor in tensors_in(value, ""):
+            if has_nonfinite(tensor):
+                made = self.of(tensor)
+                if made is not None and not made.is_meant:
+                    return made
+                meant = meant or made
+        return meant
+
     @unseen
     def made_by(self, tensor: Any) -> tuple[str, Line] | None:
         """The operation of the forward that made `tensor`, and its line; None if unknown."""
-        node = tensor.grad_fn
-        call = None if node is None else self._forward.get(node._sequence_nr())
-        if call is None or not call.lines:
-            return None
-        # A node of before the recording has the number of what ran without one after it.
-        memory = storage_of(tensor)
-        if not any(storage_of(output) == memory for output in call.outputs):
-            return None
-        return call.func.overloadpacket.__name__, call.lines[0]
+        return None if self._forwards is None else self._forwards.made(tensor)
 
     @unseen
     def _of(self, tensor: Any) -> Made | None:
@@ -186,7 +172,7 @@ class Recorder:
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_active:
             return func(*args, **kwargs)
-        if self._is_plain and not self._made and not func._schema.is_mutable:
+        if not (self._is_replay or self._made or writes(func)):
             return self._run_pure(func, args, kwargs)
         call: _Running | None = None
         try:
@@ -207,6 +193,8 @@ class Recorder:
         try:
             if not self._is_good(result):
                 self._end(self._begin(func, args, kwargs), result)
+            elif self._forwards is not None:
+                self._note(func, args, kwargs, result)
         except Exception as error:
             self._fail(error)
         return result
@@ -233,8 +221,8 @@ class Recorder:
         outputs = outputs_of(result, call.live)
         if self._is_replay:
             self._own_storages.update(map(storage_of, outputs))
-        if self._follows_backward and self._node() is None:
-            self._note_forward(call.func, call.live, outputs)
+        if self._forwards is not None:
+            self._note(call.func, (), call.live.by_name, result)
         for place in range(len(outputs)):
             self._look(call, outputs, place)
         if call.live.written and self._after_write is not None:
@@ -266,14 +254,12 @@ class Recorder:
                 if self._on_write is not None:
                     self._on_write(tensor, own)
 
-    def _note_forward(self, func: Any, arguments: Arguments, outputs: list[Any]) -> None:
-        # The node was made, and its number taken, before the operation came here. What runs
-        # without a node of its own after it has the same number: the first is the node's.
-        number = sys.modules["torch"].autograd._get_sequence_nr() - 1
-        if number not in self._forward:
-            frame = sys._getframe(1)
-            site = CallSite.behind(frame)
-            self._forward[number] = _Call(func, arguments, tuple(outputs), lines_at(frame), site)
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Keep an operation of the forward, or of a backward that is itself differentiable."""
+        node = self._node()
+        if node is None or sys.modules["torch"].is_grad_enabled():
+            assert self._forwards is not None
+            self._forwards.note(func, args, kwargs, result, sys._getframe(1), node)
 
     def _node(self) -> Any:
         """The autograd node that runs; none for a checkpoint's forward in the middle of it."""
@@ -359,7 +345,6 @@ class Recorder:
         self, made: Made, call: _Running, outputs: list[Any], place: int, node: Any
     ) -> Operation:
         frame, arguments = sys._getframe(1), call.arguments
-        forward = None if node is None else self._forward.get(node._sequence_nr())
         return Operation(
             name=made.name,
             full_name=made.full_name,
@@ -368,7 +353,7 @@ class Recorder:
             place=place,
             phase=self._phase if node is None else "backward",
             node=None if node is None else node.name(),
-            forward=None if forward is None else forward.as_operation(),
+            forward=self._forward_of(node),
             lines=made.lines,
             names=CallSite.behind(frame).names(arguments.tensors, frame),
             sources={
@@ -378,6 +363,10 @@ class Recorder:
             },
         )
 
+    def _forward_of(self, node: Any) -> Operation | None:
+        if node is None or self._forwards is None:
+            return None
+        return self._forwards.operation(node._sequence_nr())
+
     def _lines_of(self, node: Any) -> tuple[Line, ...]:
-        call = self._forward.get(node._sequence_nr())
-        return () if call is None else call.lines
+        return () if self._forwards is None else self._forwards.lines(node._sequence_nr())

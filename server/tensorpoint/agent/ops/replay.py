@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger, explain, quiet
 from ..frames import calling_frame
 from ..modules import keywords_of
-from ..tensors import has_nonfinite, tensors_in
+from ..tensors import tensors_in
 from .backward import forward_and_backward
 from .finder import Finder
+from .forwards import Behind, Forwards, sequence_number
 from .keep import holds_state
 from .made import Made
+from .operation import Operation
 from .recorder import Describe, NotReplayable, Recorder
 from .state import Entries, Entry, Written, restored
 from .suspect import BackwardSuspect, ForwardSuspect, Suspect
@@ -100,6 +102,10 @@ class Replayer:
         with self._turn:
             return self._find(suspect)
 
+    def got_good_gradient(self) -> bool:
+        """Whether the gradient at a model's output was still finite in the backward that runs."""
+        return any(not entry.got_bad_gradient() for entry in self._entries.in_backward())
+
     def _find(self, suspect: Suspect) -> Found:
         reason: NotReplayable | None = None
         runs: Iterator[_Run] = iter(())
@@ -140,14 +146,7 @@ class Replayer:
 
     def _backward_runs(self, suspect: BackwardSuspect) -> Iterator[_Run]:
         entries = [entry for entry in self._entries.in_backward() if entry.root() is not None]
-        sound = [
-            entry
-            for entry in entries
-            if not any(
-                gradient is not None and has_nonfinite(gradient)
-                for gradient in entry.gradients.values()
-            )
-        ]
+        sound = [entry for entry in entries if not entry.got_bad_gradient()]
         if entries and not sound:
             raise NotReplayable(explain.AFTER_MODEL)
         for entry in sound[:_MAX_CALLS]:
@@ -156,11 +155,45 @@ class Replayer:
             act = partial(forward_and_backward, entry, suspect.parameter)
             yield _Run(entry.module, act, (entry.args, entry.kwargs), entry, in_backward=True)
 
+    def operation_of(self, root: Module, first: int, node: Behind) -> Operation | None:
+        """The operation of the forward that made `node`, by running it again.
+
+        `first` is the number of the first node of that call of `root`. None if it can't be told.
+        """
+        entry = self._entries.of(root)
+        if entry is None or entry.first_node != first or entry.was_overwritten():
+            return None
+        forwards, begin = Forwards(), 0
+
+        def act() -> Any:
+            nonlocal begin
+            begin = sequence_number()
+            return entry.call()
+
+        with self._turn:
+            self._recorded(_Run(root, act, (entry.args, entry.kwargs), entry), forwards)
+        return forwards.operation(begin + node.number - first)
+
     def _first_pass(self, run: _Run) -> Found | None:
+        made, effects = self._recorded(run, Forwards() if run.in_backward else None)
+        way = [] if made is None else made.likely_way()
+        if not way or way[0].operation is None:
+            return None
+        if way[0].is_from_outside:
+            raise NotReplayable("it came from outside of the model's forward")
+        return Found(
+            way[0],
+            way,
+            (*effects, *_hooks_of(run.module)),
+            lambda stop: self._second_pass(run, way[0], stop),
+        )
+
+    def _recorded(self, run: _Run, forwards: Forwards | None) -> tuple[Made | None, list[str]]:
+        """Runs it with each operation recorded: who made the bad value, and side effects."""
         written = Written([tensor for _, tensor in tensors_in(run.arguments, "")])
         recorder = Recorder(
             describe=self._describe,
-            follows_backward=run.in_backward,
+            forwards=forwards,
             replay=True,
             may_be_random=run.entry is not None,
             generators=() if run.entry is None else run.entry.generators,
@@ -179,7 +212,7 @@ class Replayer:
                 stack.enter_context(_watching(run.returning, recorder, entering=False))
             stack.enter_context(recorder.mode())
             try:
-                made = bad_in(replayed(run.act), recorder)
+                made = recorder.bad_in(replayed(run.act))
             except _Reached as reached:
                 made = reached.made
             except Exception as error:
@@ -187,17 +220,7 @@ class Replayer:
                 raise NotReplayable(text) from error
         if recorder.fault is not None:
             raise recorder.fault
-        way = [] if made is None else made.likely_way()
-        if not way or way[0].operation is None:
-            return None
-        if way[0].is_from_outside:
-            raise NotReplayable("it came from outside of the model's forward")
-        return Found(
-            way[0],
-            way,
-            (*effects, *_hooks_of(run.module)),
-            lambda stop: self._second_pass(run, way[0], stop),
-        )
+        return made, effects
 
     def _second_pass(self, run: _Run, made: Made, stop: Callable[[FrameType], None]) -> bool:
         if run.in_backward and not made.has_own_line:
@@ -253,24 +276,12 @@ def replayed(act: Callable[[], Any]) -> Any:
     return act()
 
 
-def bad_in(value: Any, recorder: Recorder) -> Made | None:
-    """What made the first bad tensor in `value`, rather one that isn't bad on purpose."""
-    meant: Made | None = None
-    for _, tensor in tensors_in(value, ""):
-        if has_nonfinite(tensor):
-            made = recorder.of(tensor)
-            if made is not None and not made.is_meant:
-                return made
-            meant = meant or made
-    return meant
-
-
 @contextmanager
 def _watching(module: Module, recorder: Recorder, entering: bool) -> Generator[None]:
     """End the run when a bad value comes to the entry or the exit of `module`."""
 
     def look(value: Any) -> None:
-        made = bad_in(value, recorder)
+        made = recorder.bad_in(value)
         if made is not None and not made.is_meant:
             raise _Reached(made)
 

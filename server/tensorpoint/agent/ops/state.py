@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger
 from ..modules import Call, keywords_of
 from ..quiet import is_quiet
-from ..tensors import tensors_in, unseen, version_of
+from ..tensors import has_nonfinite, tensors_in, unseen, version_of
 from .dispatch import Key, key_of, storage_of
+from .forwards import sequence_number
 from .keep import Undo, keep, keep_attributes
 from .recorder import NotReplayable
 
@@ -55,6 +56,8 @@ class Entry:
     modes: Callable[[ExitStack], None]
     #: Those of the model's own, which `undo` sets back.
     generators: list[Any]
+    #: The number that autograd gives the first node made in it.
+    first_node: int
     #: What backward brought to the tensors of its output, by their position, in the pass that runs;
     #: None for what is too large to keep.
     gradients: dict[int, Any] = field(default_factory=dict[int, Any])
@@ -77,6 +80,12 @@ class Entry:
         with ExitStack() as stack:
             self.modes(stack)
             return module(*args, **kwargs)
+
+    def got_bad_gradient(self) -> bool:
+        """Whether the gradient that has come to its output is not finite, as far as it was kept."""
+        return any(
+            gradient is not None and has_nonfinite(gradient) for gradient in self.gradients.values()
+        )
 
     def was_overwritten(self) -> bool:
         """Whether an argument was changed in place since."""
@@ -133,6 +142,7 @@ class Entries:
             ],
             modes=_modes(),
             generators=lessons.generators,
+            first_node=sequence_number(),
         )
 
     def on_root_exit(self, call: Call, output: Any) -> None:

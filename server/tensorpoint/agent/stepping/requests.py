@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from .. import suspension
@@ -48,7 +47,7 @@ class Requests:
     def _stack(self, asked: Answer) -> Answer:
         """The layers that run here; none where no module does."""
         view = self._stepper.view()
-        return {"stack": asdict(view.stack()) if view.layers else None}
+        return {"stack": view.stack().as_message() if view.layers else None}
 
     def _step(self, asked: Answer) -> Answer:
         """Take a step: the program goes on."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -424,7 +423,7 @@ class Stepper:
             "reason": "step",
             "description": headline(view.top),
             "text": "\n".join(filter(None, (why, text(view.top)))),
-            "layerStack": asdict(view.stack(frame)),
+            "layerStack": view.stack(frame).as_message(),
         }
         try:
             self._show(frame, body, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..judge import Judge
@@ -26,20 +26,20 @@ def all_watches(
     names: Names,
     judge: Judge,
     scale_of: Callable[[torch.Tensor | None], float | None],
-    known_norm: Callable[[torch.Tensor], float | None],
+    known_norms: Callable[[Iterable[torch.Tensor]], list[float | None]],
 ) -> tuple[Watch, ...]:
     """One of each.
 
     `scale_of` says what the gradient of a parameter is multiplied by at the moment, if anything;
-    of None, what gradients to come will be. `known_norm` is the 2-norm of the gradient of a
-    parameter, if it was taken already.
+    of None, what gradients to come will be. `known_norms` says of each parameter the 2-norm of its
+    gradient, if that was taken already.
     """
     return (
         AbsMax(judge),  # before nonfinite, which it may spare a look
         Nonfinite(names, judge),
         NonfiniteBackward(names, judge, scale_of),
-        NonfiniteUpdate(names, judge, scale_of, known_norm),
-        GradNorm(names, judge, scale_of, known_norm),
+        NonfiniteUpdate(names, judge, scale_of, known_norms),
+        GradNorm(names, judge, scale_of, known_norms),
         ZeroFraction(judge),
         UpdateNorm(names, judge),
         UpdateRatio(names, judge),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...wire import TensorSummary
@@ -91,6 +92,8 @@ class Watch:
     options: ClassVar[tuple[str, ...]] = ()
     #: What it has a method for but need not hear of, as it is armed now.
     deaf_to: frozenset[str] = frozenset()
+    #: The norm of a gradient below which it does nothing in `on_parameter_gradient`.
+    least_gradient: float = -inf
 
     def arm(self, rules: Sequence[Rule]) -> None:
         """Watch for exactly these rules from now on; none switches the watch off."""
@@ -113,6 +116,9 @@ class Watch:
         """The call of a root returned; all have heard of it by `on_exit`."""
 
     # From `gradients`: backward passes
+
+    def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
+        """A backward pass is about to begin; said before `on_backward`."""
 
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """The program starts a backward pass from `roots`; a checkpoint's inside is part of it."""
@@ -148,7 +154,15 @@ class Watch:
         """Whether the step that it is about to make should be recorded, operation by operation."""
         return False
 
+    @property
+    def clips_bad_gradient(self) -> bool:
+        """Whether the clipping that is about to run should be recorded."""
+        return False
+
     # From `taps`: what adapters say
+
+    def on_clipping(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Gradients are about to be clipped."""
 
     def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
         """Gradients were clipped; `total_norm` is their 2-norm before that, unscaled."""

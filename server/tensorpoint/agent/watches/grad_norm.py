@@ -18,7 +18,7 @@ Cost: one 2-norm per parameter for module globs (1 % of a step of a GPT-2-like m
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,12 +59,12 @@ class GradNorm(Watch):
         names: Names,
         judge: Judge,
         scale_of: Callable[[torch.Tensor | None], float | None],
-        known_norm: Callable[[torch.Tensor], float | None],
+        known_norms: Callable[[Iterable[torch.Tensor]], list[float | None]],
     ) -> None:
         self._names = names
         self._judge = judge
         self._scale_of = scale_of
-        self._known_norm = known_norm
+        self._known_norms = known_norms
         self._bound = False
         self._whole = False
         self._rules: tuple[Rule, ...] = ()
@@ -205,14 +205,17 @@ class GradNorm(Watch):
         ]
         if self._clipped_unknown or (parameters and {*map(id, parameters)} <= self._clipped):
             return  # measured at the clipping, before it
-        norms = [self._known_norm(parameter) for parameter in parameters]
+        norms = self._known_norms(parameters)
         if None in norms:  # nothing listens to each gradient, or they were changed since
             norms = norms_of([parameter.grad for parameter in parameters])
-        known = [
-            norm / (self._scale_of(parameter) or 1.0)
-            for parameter, norm in zip(parameters, norms, strict=True)
-            if norm is not None
-        ]
+        if self._scale_of(None) is None:  # of none of them
+            known = [norm for norm in norms if norm is not None]
+        else:
+            known = [
+                norm / (self._scale_of(parameter) or 1.0)
+                for parameter, norm in zip(parameters, norms, strict=True)
+                if norm is not None
+            ]
         if known and self._counts(hypot(*known)):
             self._look_at_whole(hypot(*known), f"of {type(optimizer).__name__}'s parameters")
 

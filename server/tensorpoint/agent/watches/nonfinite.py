@@ -37,8 +37,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 #: Layers of torch that make no NaN and no infinity of finite values: given what was just found
-#: finite, their output isn't read. (Dropout isn't one: it divides by 1 - p.)
+#: finite, their output isn't read.
 _KEEPERS = ("Flatten", "Hardtanh", "Identity", "MaxPool1d", "MaxPool2d", "ReLU", "ReLU6")
+#: They divide by 1 - p, which overflows float16. In wider types that takes numbers next to 3e38; if
+#: there are any, the layer that receives the infinity is stopped at.
+_DROPOUTS = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
+_WIDE = ("float32", "bfloat16", "float64")
 #: The place of the loss, which belongs to no module.
 _LOSS = (id(None), LOSS)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -57,6 +61,8 @@ class Nonfinite(Watch):
         self._every: tuple[Rule, ...] = ()
         self._look: QuickLook
         self._keepers: frozenset[Any] = frozenset()
+        self._dropouts: frozenset[Any] = frozenset()
+        self._wide: frozenset[Any] = frozenset()
         #: Per thread: whether the last root's output was bad, so that what is computed from it (a
         #: loss module's argument) isn't taken for a bad batch.
         self._thread = threading.local()
@@ -68,8 +74,11 @@ class Nonfinite(Watch):
     def arm(self, rules: Sequence[Rule]) -> None:
         self._look = quick_look()
         self._slots, self._is_precise = Slots(), False
-        layers = sys.modules["torch.nn"]
-        self._keepers = frozenset(getattr(layers, name, None) for name in _KEEPERS)
+        torch = sys.modules["torch"]
+        self._function_modes = torch._C._len_torch_function_stack
+        self._keepers = frozenset(getattr(torch.nn, name, None) for name in _KEEPERS)
+        self._dropouts = frozenset(getattr(torch.nn, name, None) for name in _DROPOUTS)
+        self._wide = frozenset(getattr(torch, name) for name in _WIDE)
         if not self._rules:
             self._thread = threading.local()  # what was seen before is of another watch
         self._rules = tuple(rules)
@@ -106,17 +115,18 @@ class Nonfinite(Watch):
 
         It runs for each module: in the usual case it is two Python frames, with that of the look.
         """
-        known, look = False, self._look
-        if outer and type(call.module) in self._keepers:
-            # What it received is what the call before it returned, found finite.
-            seen = outer[-1].checked
-            known = (
-                seen is not None
-                and bool(call.args)
-                and seen[0]() is call.args[0]
-                and seen[1] == call.version
-                and "forward" not in call.module.__dict__
-            )
+        known, look, kind = False, self._look, type(call.module)
+        keeps = kind in self._keepers or (
+            kind in self._dropouts
+            and not self._function_modes()  # they would see the next
+            and getattr(output, "dtype", None) in self._wide
+        )
+        if keeps and outer and call.args:
+            # What it received is what a call before it returned, found finite.
+            for around in outer[-2:]:
+                seen = around.checked
+                if seen is not None and seen[0]() is call.args[0] and seen[1] == call.version:
+                    known = "forward" not in call.module.__dict__
         is_finite = bad = False
         if type(output) is tuple:  # `attention(x)` returns its output and None, or the weights
             seen = None
@@ -194,6 +204,9 @@ class Nonfinite(Watch):
         bad = self._real_faults(call, output)
         if bad:
             self._look_for_producer(call, outer, bad[0], output)
+        else:
+            for around in outer:
+                around.masked_inside = True
         return bool(bad)
 
     def _holds_nonfinite(self, call: Call, output: object) -> bool:
@@ -211,7 +224,7 @@ class Nonfinite(Watch):
             summary
             for tensor, summary in _nonfinite(output, "output")
             if not _only_neginf(summary)
-            or not (masked_inputs or is_masked_output(tensor, call.module))
+            or not (masked_inputs or is_masked_output(tensor, call.module, call.masked_inside))
         ]
 
     def _look_for_producer(

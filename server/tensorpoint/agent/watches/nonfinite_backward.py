@@ -6,8 +6,8 @@ backward formulas make and mask again is never seen. While a gradient scaler mul
 by more than 1 it probes for overflow, and nothing is reported.
 
 Cost: one 2-norm per parameter and backward (1 % of a step of a GPT-2-like model; shared with
-`grad_norm`), and about 9 us a module to follow what backward brings (see `flows`), 4 of them
-torch's own for putting a hook on a node: harmless layers get none. Reading each output gradient
+`grad_norm`), and about 7 us a module to follow what backward brings (see `flows`): harmless layers
+get no hook. Reading each output gradient
 would cost 2 to 5 %. Kept gradients are dropped at the end of the pass; those above 16 MiB are read
 at once, not kept.
 """
@@ -18,7 +18,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -116,8 +115,7 @@ class NonfiniteBackward(Watch):
                 return None
         returned: list[Followed] = []
         for item in outputs:
-            node = getattr(item, "grad_fn", None)
-            if node is None:
+            if item is None or item.grad_fn is None:
                 continue
             version = item._version
             for followed in call.flow:
@@ -131,7 +129,7 @@ class NonfiniteBackward(Watch):
                 flow = Flow()
                 flow.maker = flow.module = module
                 flow.inside = inside
-                node.register_prehook(partial(self._passes.came_by, flow, item.output_nr))
+                self._passes.follow(flow, item)
             returned.append((weakref.ref(item), version, flow))
             if len(returned) == _MAX_OUTPUTS:
                 break
@@ -151,12 +149,11 @@ class NonfiniteBackward(Watch):
                 if made is not None:
                     break
             else:
-                node = value.grad_fn
-                if node is None or version != value._version:
+                if value.grad_fn is None or version != value._version:
                     continue
                 made = Flow()
                 made.inside = inside
-                node.register_prehook(partial(self._passes.came_by, made, value.output_nr))
+                self._passes.follow(made, value)
             if made.maker is None:
                 received.append((weakref.ref(value), version, made))
             for followed in returned:
@@ -173,12 +170,11 @@ class NonfiniteBackward(Watch):
             for reference, version, flow in source.flow:
                 if reference() is value and version == call.version:
                     return flow
-        node = value.grad_fn
-        if node is None or call.version != value._version:
+        if value.grad_fn is None or call.version != value._version:
             return None
         flow = Flow()
         flow.inside = inside
-        node.register_prehook(partial(self._passes.came_by, flow, value.output_nr))
+        self._passes.follow(flow, value)
         return flow
 
     # The backward pass ---------------------------------------------------------------------------

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from math import isfinite
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import explain
 from ..bounded import Bounded, is_ordinary
+from ..frames import calling_frame
 from ..judge import Judge
 from ..modules import Names
 from ..ops.suspect import Suspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, norms_of, summarise
+from ..values.owners import Owners
 from .base import (
     LOSS,
     STATE,
@@ -52,18 +54,22 @@ class NonfiniteUpdate(Watch):
 
     metric: ClassVar[str] = "nonfinite"
     options: ClassVar[tuple[str, ...]] = ("update",)
+    least_gradient = _LARGE
 
     def __init__(
         self,
         names: Names,
         judge: Judge,
         scale_of: Callable[[torch.Tensor | None], float | None],
-        known_norm: Callable[[torch.Tensor], float | None],
+        known_norms: Callable[[Iterable[torch.Tensor]], list[float | None]],
     ) -> None:
         self._names = names
         self._judge = judge
         self._scale_of = scale_of
-        self._bounded = Bounded(known_norm)
+        self._known_norms = known_norms
+        self._bounded = Bounded(known_norms)
+        #: The first parameter with a bad gradient, while clipping runs.
+        self._unsound: tuple[torch.Tensor, ...] = ()
         #: Rules that have been told of this step's fault (False), or of bad gradients since the
         #: last backward began (True): what several optimizers make of those is one fault.
         self._told: set[tuple[int, bool]] = set()
@@ -74,14 +80,11 @@ class NonfiniteUpdate(Watch):
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         #: Parameters, by id, whose state has to be read after the coming step.
         self._large: set[int] = set()
-        #: The modules below each root that have buffers, when it was first looked at.
-        self._holders: weakref.WeakKeyDictionary[Module, list[weakref.ref[Module]]] = (
-            weakref.WeakKeyDictionary()
-        )
-        #: Of each buffer, the version that was looked at and whether it was bad.
-        self._buffers: weakref.WeakKeyDictionary[Module, dict[str, tuple[int, bool]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        #: The modules below each root that have buffers, when it was first looked at; and of each
+        #: buffer the version that was looked at and whether it was bad.
+        self._holders: weakref.WeakKeyDictionary[
+            Module, list[tuple[weakref.ref[Module], dict[str, tuple[int, bool]]]]
+        ] = weakref.WeakKeyDictionary()
 
     def arm(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
@@ -103,27 +106,50 @@ class NonfiniteUpdate(Watch):
         if norm is not None and not norm < _LARGE:
             self._large.add(id(parameter))
 
+    def on_clipping(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Note which gradient is bad, where that costs no wait: all may be NaN afterwards."""
+        norms = self._known_norms(parameters)
+        self._unsound = next(
+            ((one,) for one, norm in zip(parameters, norms) if _has_bad_gradient(one, norm)), ()
+        )
+
+    @property
+    def clips_bad_gradient(self) -> bool:
+        """Then each operation is recorded, to name the one that writes it."""
+        return bool(self._unsound)
+
     def on_clipped(self, parameters: Sequence[torch.Tensor], total_norm: float) -> None:
         """An infinite total norm turns the infinite gradients into NaN and the others into 0."""
+        unsound, self._unsound = self._unsound, ()
         if isfinite(total_norm):
             self._bounded.clipped(parameters, total_norm)
             return
         if (self._scale_of(None) or 1.0) > 1.0:
             return  # a gradient scaler probes, and will skip the step
-        for parameter in parameters:
+        for parameter in (*unsound, *parameters):
             gradient = parameter.grad
             if gradient is not None and has_nonfinite(gradient):
-                _, name = self._names.owner(parameter)
+                name = self._name(parameter)
                 self._report(
                     parameter,
                     gradient_part(parameter),
                     (gradient, f"{name}.grad"),
-                    "in a gradient, after clip_grad_norm_, of",
+                    "in a gradient, after clipping, of",
                     explain.clipped(name, total_norm),
                     {"parameter": parameter, "gradient": gradient},
                     from_gradients=True,
+                    reason=explain.BEFORE_CLIPPING if isnan(total_norm) else explain.NOT_RECORDED,
                 )
                 return
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        """What to call it: clipping may come before any call of its model."""
+        owner, name = self._names.owner(parameter)
+        if owner is not None:
+            return name
+        owners = Owners(list)
+        owners.look_from(calling_frame(None))
+        return owners.name(parameter) or name
 
     def is_risky(self, optimizer: Any) -> bool:
         """Whether the step that it is about to make may turn finite numbers into others.
@@ -218,27 +244,27 @@ class NonfiniteUpdate(Watch):
 
         Batch normalisation writes its statistics without counting up their version.
         """
-        written: list[tuple[Module, str, torch.Tensor, int, tuple[int, bool] | None]] = []
+        written: list[tuple[Module, str, torch.Tensor, int, dict[str, tuple[int, bool]]]] = []
         for root in self._names.roots():
-            if root not in self._holders:
-                holders = [weakref.ref(module) for module in root.modules() if module._buffers]
-                self._holders[root] = holders
-            for reference in self._holders[root]:
+            holders = self._holders.get(root)
+            if holders is None:
+                found = [module for module in root.modules() if module._buffers]
+                holders = self._holders[root] = [(weakref.ref(module), {}) for module in found]
+            for reference, known in holders:
                 module = reference()
                 if module is None:
                     continue
-                known = self._buffers.setdefault(module, {})
                 for name, buffer in module._buffers.items():
                     if buffer is None or not buffer.is_floating_point():
                         continue
                     before = known.get(name)
                     version = -1 if buffer.is_inference() else buffer._version
                     if before is None or before[0] != version or buffer.numel() <= _SMALL:
-                        written.append((module, name, buffer, version, before))
+                        written.append((module, name, buffer, version, known))
         norms = norms_of([buffer for _, _, buffer, _, _ in written])
-        for (module, name, buffer, version, before), norm in zip(written, norms, strict=True):
+        for (module, name, buffer, version, known), norm in zip(written, norms, strict=True):
             bad = norm is not None and not isfinite(norm) and has_nonfinite(buffer)
-            self._buffers[module][name] = (version, bad)
+            before, known[name] = known.get(name), (version, bad)
             if bad and before is not None and not before[1]:  # it may well begin so
                 self._report_buffer(module, name, buffer)
 
@@ -266,6 +292,7 @@ class NonfiniteUpdate(Watch):
         values: dict[str, Any],
         *,
         from_gradients: bool = False,
+        reason: str = explain.NOT_RECORDED,
     ) -> None:
         """Tell the rules that look at `of`, a parameter or the module of a buffer."""
         is_tensor = isinstance(of, sys.modules["torch"].Tensor)
@@ -295,7 +322,7 @@ class NonfiniteUpdate(Watch):
                 value=summary.nan + summary.posinf + summary.neginf,
                 tensor=summary,
                 values=values,
-                suspect=Suspect(bad[0], explain.NOT_RECORDED),
+                suspect=Suspect(bad[0], reason),
             )
 
         self._judge.measured(
@@ -353,3 +380,10 @@ def _why(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, what: s
         f"The gradient{size} is finite: the arithmetic of {name}.step on {what} overflowed or "
         f"divided by zero (lr = {float(group.get('lr', 0)):g}, {dtype})."
     )
+
+
+def _has_bad_gradient(parameter: torch.Tensor, norm: float | None) -> bool:
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_cpu:
+        return False
+    return not (norm is not None and isfinite(norm)) and has_nonfinite(gradient)

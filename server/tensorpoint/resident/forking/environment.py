@@ -12,9 +12,15 @@ from collections.abc import Mapping
 _PREFIXES = (
     *("ACCELERATE_", "ATEN_", "DIFFUSERS_", "GLIBC_", "GOTO_", "HF_", "HUGGINGFACE_", "KMP_"),
     *("LC_", "LD_", "MALLOC_", "MKL_", "NUMBA_", "NUMEXPR_", "NPY_", "OMP_", "OPENBLAS_"),
-    *("PYTHON", "PYTORCH_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "VECLIB_"),
+    *("PYDEVD_", "PYTHON", "PYTORCH_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "VECLIB_"),
 )
-_NAMES = frozenset({"HOME", "LANG", "LANGUAGE", "VIRTUAL_ENV", "XDG_CACHE_HOME"})
+_NAMES = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "VIRTUAL_ENV", "XDG_CACHE_HOME"),
+        # By the debugger, when it is imported.
+        *("DEBUGPY_LOG_DIR", "DEBUGPY_LOG_STDERR", "DEBUGPY_TRACE_DEBUGPY", "GEVENT_SUPPORT"),
+    }
+)
 #: The exceptions: read whenever they are needed, or seen to in the child.
 _LATE_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_")
 _LATE = frozenset(

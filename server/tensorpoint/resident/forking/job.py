@@ -1,8 +1,10 @@
 """Carries out one job: calls a function with a JSON payload; its answer goes back as JSON.
 
-`python job.py MODULE:FUNCTION MEMORY_MIB PATH...`, payload on standard input, the answer on what
-standard output was: what the function prints goes to standard error. Runs in a fork of a zygote or,
-cold, in a process of its own; standard library only, and nothing of ours stays importable.
+`python job.py [--asks] MODULE:FUNCTION MEMORY_MIB PATH...`, payload on standard input, the answer
+on what standard output was: what the function prints goes to standard error. With `--asks` the
+function has a second argument, by which it asks who wants the answer: a line of JSON goes there,
+one comes back. Runs in a fork of a zygote or, cold, in a process of its own; standard library only,
+and nothing of ours stays importable.
 """
 
 import importlib
@@ -18,15 +20,26 @@ _MIB = 1 << 20
 def main() -> None:
     """Read, call, write."""
     del sys.path[0]  # the folder of this file
-    name, memory, *path = sys.argv[1:]
+    asks = sys.argv[1] == "--asks"
+    name, memory, *path = sys.argv[1 + asks :]
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    told = os.fdopen(os.dup(0), encoding="utf-8")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
     sys.path[:0] = path
     _limit(int(memory) * _MIB)
+
+    def ask(question):
+        answer.write(json.dumps({"question": question}) + "\n")
+        answer.flush()
+        return json.loads(told.readline())
+
     try:
-        payload = json.load(sys.stdin)
+        payload = json.loads(told.readline())
         module, _, function = name.partition(":")
-        value = getattr(importlib.import_module(module), function)(payload)
+        called = getattr(importlib.import_module(module), function)
+        value = called(payload, ask) if asks else called(payload)
         text = json.dumps({"value": value})
     except MemoryError:
         text = json.dumps({"error": f"it needs more than {memory} MiB of memory"})

@@ -152,8 +152,6 @@ def _follow(connection, argv):
     """Pass signals on until the program has ended: its status, or minus the signal."""
     import _signal  # pyright: ignore[reportMissingImports]
 
-    running = []
-
     typed = (_signal.SIGINT, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGCONT)
 
     def pass_on(number, _frame):
@@ -173,6 +171,7 @@ def _follow(connection, argv):
             except OSError:
                 pass  # the C library's own
     received = b""
+    running = False
     while True:
         try:
             data = connection.recv(4096)
@@ -186,16 +185,16 @@ def _follow(connection, argv):
             word, _, number = line.partition(b" ")
             if word == b"exit":
                 return int(number)
-            if word == _COLD:
-                connection.close()
-                for other in _signal.valid_signals():
-                    if _signal.getsignal(other) is pass_on:
-                        _signal.signal(other, _signal.SIG_DFL)
-                posix.execve(sys.executable, [sys.executable, *argv], posix.environ)
-            running.append(number)
-    text = b"tensorpoint: the resident process has ended, and the program with it\n"
-    posix.write(2, text if running else b"tensorpoint: the resident process has ended\n")
-    return 1
+            running = running or word != _COLD
+    connection.close()
+    if running:
+        posix.write(2, b"tensorpoint: the resident process has ended, and the program with it\n")
+        return 1
+    # It can't fork, or has gone without having done so.
+    for other in _signal.valid_signals():
+        if _signal.getsignal(other) is pass_on:
+            _signal.signal(other, _signal.SIG_DFL)
+    return posix.execve(sys.executable, [sys.executable, *argv], posix.environ)
 
 
 def _in_foreground():

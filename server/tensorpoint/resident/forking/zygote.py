@@ -12,6 +12,7 @@ the imports there are two threads, of which numpy's BLAS takes one away before a
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -37,6 +38,8 @@ from .link import Malformed, Request, peer, receive
 #: A fork costs 10 ms and 7 MB: more at once than this is a mistake, which cold starts slow down.
 _MOST_CHILDREN = 256
 _MOST_WAITING = 64
+#: What a fork can't follow a stub into, in a container or another network.
+_NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 
 @dataclass
@@ -72,6 +75,9 @@ class Zygote:
         self._debugger: Debugger | None = None
         self._listener: socket.socket | None = None
         self._retired = False
+        self._own = {name: _namespace(name, os.getpid()) for name in _NAMESPACES}
+        #: Given up to tell a stub that there is no number left for it.
+        self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def prepare(self, modules: Iterable[str], debugger: str, agent: str) -> None:
         """Import all that the children shall find, and listen."""
@@ -132,7 +138,9 @@ class Zygote:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away(listener)
             return
         if peer(connection)[1] != os.getuid():
             connection.close()
@@ -140,6 +148,18 @@ class Zygote:
         connection.setblocking(True)
         stub = _Stub(connection)
         self._selector.register(connection, selectors.EVENT_READ, partial(self._on_stub, stub))
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Without a number for the connection it would stay there, and we would spin."""
+        os.close(self._spare)
+        try:
+            connection, _ = listener.accept()
+            with connection:
+                _Stub(connection).say("cold")
+        except OSError:
+            pass  # it has given up
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _on_stub(self, stub: _Stub, _: Any) -> Callable[[], int] | None:
         if stub.pid is not None:
@@ -159,7 +179,8 @@ class Zygote:
             self._log(f"refused: {error}")
             self._drop(stub)
             return None
-        if len(self._pidfds) >= _MOST_CHILDREN:
+        if why := self._why_not(request):
+            self._log(f"{request.argv} runs in a fresh interpreter: {why}")
             stub.say("cold")
             self._drop(stub)
             return None
@@ -231,6 +252,17 @@ class Zygote:
 
     # Helpers ---------------------------------------------------------------------------------
 
+    def _why_not(self, request: Request) -> str:
+        """Why a fork can't be made, or could not be where the stub is; "" if it can."""
+        if len(self._pidfds) >= _MOST_CHILDREN:
+            return f"{_MOST_CHILDREN} others run"
+        try:  # the number of the pidfd: after the fork it is too late to refuse
+            os.close(os.dup(self._spare))
+        except OSError as error:
+            return str(error.strerror)
+        other = [name for name in _NAMESPACES if _namespace(name, request.stub) != self._own[name]]
+        return f"it is in another namespace ({', '.join(other)})" if other else ""
+
     def _drop(self, stub: _Stub) -> None:
         self._selector.unregister(stub.connection)
         stub.connection.close()
@@ -243,12 +275,14 @@ class Zygote:
     def _close_all(self, mine: _Stub) -> None:
         """In a child: keep nothing of the zygote's open but the files that came for this one."""
         for key in list(self._selector.get_map().values()):
-            try:
-                os.close(key.fd)
-            except OSError:
-                pass
+            file: Any = key.fileobj
+            if isinstance(file, socket.socket):  # which would close its number once more
+                file.close()
+            else:
+                os.close(file)
         self._selector.close()
         os.close(self._out)
+        os.close(self._spare)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         message = json.dumps({"kind": kind, **fields}) + "\n"
@@ -336,6 +370,13 @@ def _sources(debugger: Debugger | None) -> list[tuple[str, int, int]]:
 
 
 # -- processes
+
+
+def _namespace(kind: str, pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
+    except OSError:
+        return ""  # the process has ended, or the kernel has none of these
 
 
 def _kill_session(leader: int) -> None:

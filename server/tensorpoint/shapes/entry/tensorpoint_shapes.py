@@ -12,11 +12,11 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def trace(payload):
+def trace(payload, ask):
     """See `shapes.tracing.main.trace`."""
     for name, folder in (("_tensorpoint", _PACKAGE), ("_tensorpoint.shapes", _PACKAGE / "shapes")):
         if name not in sys.modules:
             package = types.ModuleType(name)
             package.__path__ = [str(folder)]
             sys.modules[name] = package
-    return importlib.import_module("_tensorpoint.shapes.tracing.main").trace(payload)
+    return importlib.import_module("_tensorpoint.shapes.tracing.main").trace(payload, ask)

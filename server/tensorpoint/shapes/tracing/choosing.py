@@ -13,6 +13,7 @@ from typing import Any
 from .examples import generalized, inputs_of
 from .guessing import likely_inputs, parameters_of, required_of, said_inputs
 from .inputs import Input, Sizes, Spec, TensorSpec
+from .plugins import Plugins
 from .probing import Failed, Probed, probe
 from .running import Target, run
 from .sizes import first_sizes
@@ -26,12 +27,21 @@ _LABELS = (TensorSpec("i64", ("B",)), TensorSpec("f32", ("B",)), TensorSpec("f32
 
 
 def try_inputs(
-    file: FileModule, name: str, made: Made, spec: Spec, examples: Iterable[Example] = ()
+    file: FileModule,
+    name: str,
+    made: Made,
+    spec: Spec,
+    examples: Iterable[Example] = (),
+    plugins: Plugins | None = None,
 ) -> Probed | list[Failed]:
     """The first of the inputs with which it runs; else how it failed with each."""
 
     def target(inputs: tuple[Input, ...], sizes: Sizes | None = None) -> Target:
-        return Target(name, made.constructor, made.module, inputs, file.recorder, sizes or {})
+        return Target(
+            *(name, made.constructor, made.module, inputs, file.recorder),
+            example=sizes or {},
+            plugins=plugins or Plugins(),
+        )
 
     def runs(inputs: tuple[Input, ...]) -> bool:
         return run(target(inputs), first_sizes(inputs), record=False).error is None

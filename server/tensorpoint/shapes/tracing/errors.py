@@ -121,14 +121,25 @@ def first_line(error: BaseException) -> str:
 
 
 def _operands(frame: Any, span: Span, source: Source) -> tuple[tuple[str, str], ...]:
-    """Names and attributes in the failing expression that hold tensors; nothing is called."""
+    """Names and attributes in the failing expression that hold tensors, and their shapes."""
+    return tuple((name, shape_text(v)) for name, v in _values(frame, span, source).items())
+
+
+def operand_values(error: BaseException, span: Span, source: Source) -> dict[str, torch.Tensor]:
+    """The tensors by the names that they have in the failing expression."""
+    found = _frames(error, source.path)
+    return _values(found[0], span, source) if found is not None else {}
+
+
+def _values(frame: Any, span: Span, source: Source) -> dict[str, torch.Tensor]:
+    """Nothing is called to get them."""
     node = _node_at(source, span)
     if node is None:
-        return ()
+        return {}
     parts = (
         [node.func, *node.args] if isinstance(node, ast.Call) else list(ast.iter_child_nodes(node))
     )
-    found: dict[str, str] = {}
+    found: dict[str, torch.Tensor] = {}
     for part in parts:
         for each in ast.walk(part):
             if not isinstance(each, (ast.Name, ast.Attribute)):
@@ -137,10 +148,10 @@ def _operands(frame: Any, span: Span, source: Source) -> tuple[tuple[str, str], 
             if isinstance(value, torch.nn.Module):
                 weight = getattr(value, "weight", None)
                 if isinstance(weight, torch.Tensor):
-                    found[f"{ast.unparse(each)}.weight"] = shape_text(weight)
+                    found[f"{ast.unparse(each)}.weight"] = weight
             elif isinstance(value, torch.Tensor):
-                found[ast.unparse(each)] = shape_text(value)
-    return tuple(found.items())
+                found[ast.unparse(each)] = value
+    return found
 
 
 def shape_text(value: Any) -> str:

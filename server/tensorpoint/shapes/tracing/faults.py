@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...wire.shapes import ShapeDiagnostic, Span
+from ...wire.shapes import ShapeDiagnostic
 from .errors import Fault, fault_of, first_line, place_of
 from .inputs import Sizes, tensors
 from .modes import TooLong
@@ -62,7 +62,7 @@ def failures(failed: Sequence[Failed], source: Source) -> Iterator[ShapeDiagnost
             each is None or (each.span, each.clash) != (first.span, first.clash) for each in faults
         ):
             return
-        if set(first.clash) & _constants(target):
+        if set(first.clash) & constants(target):
             return  # what clashes may be the guess
         if any(each.origin != "first use" for each in target.inputs if each.origin not in _SAID):
             return
@@ -71,7 +71,7 @@ def failures(failed: Sequence[Failed], source: Source) -> Iterator[ShapeDiagnost
         yield diagnostic(first, "error", sizes, source)
 
 
-def _constants(target: Target) -> set[str]:
+def constants(target: Target) -> set[str]:
     """The sizes of guessed inputs that are numbers."""
     guessed = [each for each in target.inputs if each.origin not in _SAID]
     return {size for each in guessed for spec in tensors(each.value) for size in spec.shape}
@@ -82,7 +82,9 @@ def confirmed(target: Target, sizes: Sizes, fault: Fault, source: Source) -> boo
     if too_large(target):
         return True
     error = real_error(target, sizes)
-    return error is not None and place_of(error, source) == fault.span
+    if error is None or isinstance(error, TooLong):
+        return False
+    return place_of(error, source) == fault.span
 
 
 def diagnostic(
@@ -97,21 +99,12 @@ def diagnostic(
     if at and not rule:
         message += f" (at {at})"
     return ShapeDiagnostic(
-        _in_characters(fault.span, source),
+        source.in_characters(fault.span),
         severity,
         fault.code,
         message,
         dict(sizes),
         tuple(related_to(fault, source)),
-    )
-
-
-def _in_characters(span: Span, source: Source) -> Span:
-    return Span(
-        span.line,
-        source.column(span.line, span.col),
-        span.end_line,
-        source.column(span.end_line, span.end_col),
     )
 
 
@@ -258,7 +251,7 @@ def silent_broadcasts(probed: Probed, source: Source) -> Iterator[ShapeDiagnosti
         if name not in probed.target.symbols:
             continue
         yield ShapeDiagnostic(
-            _in_characters(span, source),
+            source.in_characters(span),
             "warning",
             "silent-broadcast",
             f"[{name}, 1] against [{name}] becomes [{name}, {name}]: each row meets all "

@@ -3,7 +3,8 @@
 A run at given sizes shows the true value of each dim, never its rule. So the same call runs at
 several sizes, *all* rules of the simplest fitting form below that agree with every run are listed,
 and where two of them would differ elsewhere a run is added there (`Fit.apart`). What no rule fits
-is not shown; nor is one with an odd shift, `(H + 3)//7`, that another rivals after these runs.
+is not shown; nor is a rule that another rivals after these runs, if they differ at one of the sizes
+that are drawn for comparison, or if it has an odd shift, `(H + 3)//7`, which those may not show.
 
 Forms, over m, a symbol or a product of two or three:
     q*m + c                       and H/32, where H is known to be a multiple of 32
@@ -66,9 +67,16 @@ def _compiled(expression: str) -> CodeType:
 class Fit:
     """Fits dims of one series of probes. `multiples` are the known divisors of symbols."""
 
-    def __init__(self, probes: Sequence[Sizes], multiples: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        probes: Sequence[Sizes],
+        multiples: dict[str, int] | None = None,
+        others: Sequence[Sizes] = (),
+    ) -> None:
         self.probes = list(probes)
         self.multiples = multiples or {}
+        #: Sizes at which rules that are rivals are compared.
+        self.others = others
         self.symbols = tuple(
             name for name in self.probes[0] if len({probe[name] for probe in self.probes}) > 1
         )
@@ -83,9 +91,11 @@ class Fit:
         return known
 
     def best(self, values: tuple[int, ...]) -> str | None:
-        """The simplest rule; None if none fits, or it has an odd shift and is not the only one."""
+        """The simplest rule; None if none fits, or another does that differs elsewhere."""
         found = self.candidates(values)
-        if not found or (len(found) > 1 and _SHIFTED.search(found[0])):
+        if not found:
+            return None
+        if len(found) > 1 and (_SHIFTED.search(found[0]) or self.apart(values, self.others)):
             return None
         return found[0]
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from ...wire.shapes import Execution, ShapeHint, Span
 from .probing import Probed, Seen
 from .recorder import Path
-from .rewriting import Site
+from .rewriting import Site, Source
 from .snapshots import DTYPES, Snapshot, form_of, render
 
 _MOST_ALTERNATIVES = 4
@@ -19,10 +19,15 @@ _FUNCTIONS = {"ceil", "floor", "min", "max"}
 
 
 def hints_of(
-    probed: Probed, sites: Sequence[Site], agreed: AbstractSet[int] = frozenset()
+    probed: Probed,
+    source: Source,
+    sites: Sequence[Site],
+    agreed: AbstractSet[int] = frozenset(),
 ) -> Iterator[ShapeHint]:
     """A hint for each site whose shapes are known and say something."""
     constants = _constants(probed)
+    notes = {source.in_characters(place): said for place, said in probed.runs[0].notes.items()}
+    by_line = {place.line: said for place, said in notes.items()}
     for number, seen in sorted(probed.seen.items()):
         site = sites[number]
         if not any(_says_something(each.snapshot, each.dims) for each in seen):
@@ -45,6 +50,8 @@ def hints_of(
             parameters=seen[0].call.parameters if seen[0].call else None,
             flops=seen[0].call.flops if seen[0].call else None,
             bytes=_bytes(seen[0].snapshot),
+            notes=notes.get(site.span, ())
+            or (by_line.get(site.span.line, ()) if site.kind in ("target", "return") else ()),
             constants=tuple(f"{dim} = {constants[dim]}" for dim in sorted(used, key=int)),
         )
 

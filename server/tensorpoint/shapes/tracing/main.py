@@ -26,16 +26,20 @@ from ...wire.shapes import (
 )
 from .beside import Beside
 from .choosing import Example, step_examples, try_inputs
+from .devices import device_faults
 from .errors import first_line
 from .examples import calls_of
 from .faults import (
+    Limit,
     dtype_faults,
     failures,
     limit_faults,
     limits_of,
+    said,
     silent_broadcasts,
     squeezed_batch,
 )
+from .flips import Ask, Flips
 from .hints import hints_of, merged, text_of
 from .inputs import (
     BadSpec,
@@ -49,11 +53,12 @@ from .inputs import (
     tensors,
 )
 from .objects import load_object, make_object
+from .plugins import Plugins
 from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
 from .source import FileModule
-from .symbolic import agreeing, conditions_of, trace_symbolic
+from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
 from .targets import (
     Called,
     CannotMake,
@@ -69,23 +74,26 @@ from .values import Values
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
+_FLIP_SECONDS = 6.0
 _OURS = str(Path(__file__).parents[2])
 
 
-def trace(payload: dict[str, Any]) -> dict[str, Any]:
-    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON."""
+def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
+    """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
     fields: dict[str, Any] = {
         **payload,
-        "specs": tuple(payload.get("specs", ())),
+        **{name: tuple(payload.get(name, ())) for name in ("specs", "plugins")},
         "known": tuple(KnownCall(**each) for each in payload.get("known", ())),
     }
     request = ShapeRequest(**fields)
-    return dataclasses.asdict(table_of(request))
+    return dataclasses.asdict(table_of(request, ask))
 
 
 def table_of(
-    request: ShapeRequest, kept: list[tuple[FileModule, Probed]] | None = None
+    request: ShapeRequest,
+    ask: Ask | None = None,
+    kept: list[tuple[FileModule, Probed]] | None = None,
 ) -> ShapeTable:
     """Trace every root of the file; what was seen of each goes to `kept`, for those who compare."""
     began = time.perf_counter()
@@ -107,8 +115,11 @@ def table_of(
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
     except (BadSpec, CannotMake) as error:
         return ShapeTable(request.path, untraced=(str(error),))
-    table = _Table(file, request)
-    table.untraced += file.problems
+    plugins = Plugins()
+    plugins.load(request.plugins)
+    plugins.put_in_place(file.namespace)
+    table = _Table(file, request, ask, plugins)
+    table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         owner = name.partition(".")[0]
         try:
@@ -145,8 +156,10 @@ def table_of(
 class _Table:
     """Collects what is known of a file's targets."""
 
-    def __init__(self, file: FileModule, request: ShapeRequest) -> None:
-        self._file, self._thorough = file, request.symbolic
+    def __init__(
+        self, file: FileModule, request: ShapeRequest, ask: Ask | None, plugins: Plugins
+    ) -> None:
+        self._file, self._thorough, self._ask, self._plugins = file, request.symbolic, ask, plugins
         self._known, self._object = request.known, bool(request.object)
         self.values, self.beside = Values(file), Beside(file.source.path)
         self.probed: list[Probed] = []
@@ -159,25 +172,27 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = definition(self._file.source, name), self._file.source
-        found = try_inputs(self._file, name, made, spec, self._examples(name))
+        found = try_inputs(self._file, name, made, spec, self._examples(name), self._plugins)
         if isinstance(found, Probed):
             self.probed.append(found)
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
-            agreed: set[int] = set()
-            if self._thorough:
-                symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
-                agreed = agreeing(found, symbolic)
-                self.conditions += [
-                    dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
-                ]
-            self.hints += hints_of(found, self._file.sites, agreed)
-            if self._thorough:
-                self.diagnostics += silent_broadcasts(found, source)
-                self.diagnostics += dtype_faults(found, source)
-                self.diagnostics += limit_faults(found, limits, source)
-                self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            if not self._thorough:
+                self.hints += hints_of(found, source, self._file.sites)
+                return
+            symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
+            self.conditions += [
+                dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
+            ]
+            self.hints += hints_of(found, source, self._file.sites, agreeing(found, symbolic))
+            self.diagnostics += silent_broadcasts(found, source)
+            self.diagnostics += dtype_faults(found, source)
+            self.diagnostics += limit_faults(found, limits, source)
+            self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
+            self.diagnostics += device_faults(found, self._file)
+            if self._ask is not None:
+                self._turn(found, symbolic, spec.limits, limits)
             return
         faults = list(failures(found, source))
         self.diagnostics += faults
@@ -221,6 +236,21 @@ class _Table:
         for given in self.beside.calls(owner):
             yield given, "call"
 
+    def _turn(
+        self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
+    ) -> None:
+        """Add what fails on the other sides of branches, where nothing is said yet."""
+        assert self._ask is not None
+        rules = limits_on(declared, found.target.symbols)
+        if said(found.target):  # what fails beyond them has been said
+            rules += [limit.rule for limit in limits]
+        flips = Flips(
+            *(found, self._file.source, self._file.sites),
+            *(_smt(rules), self._ask, _FLIP_SECONDS),
+        )
+        places = {each.span for each in self.diagnostics}
+        self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+
 
 def _given(texts: tuple[str, ...]) -> Spec:
     spec = Spec()
@@ -263,13 +293,19 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
 
 
 def _why_not(name: str, failed: Failed | None) -> str:
-    error = failed.crashed[0].error if failed and failed.crashed else None
-    if failed is None or error is None:
+    """Why a class has no shapes, and what to do."""
+    if failed is None or not failed.crashed or failed.crashed[0].error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    inputs = ", ".join(f"{each.name}: {spec_text(each.value)}" for each in failed.target.inputs)
+    target, error = failed.target, failed.crashed[0].error
+    inputs = ", ".join(f"{each.name}: {spec_text(each.value)}" for each in target.inputs)
+    what = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    if not target.inputs:
+        return f"{name} does not run: {what}"
+    if said(target):
+        return f"{name} does not run with {inputs}, as specified: {what}"
     return (
-        f"{name} does not run with {inputs}: {type(error).__name__}: {first_line(error)}. If its "
-        f"inputs are others, say them: # tensorpoint: x: f32[B, 3, H, W]"
+        f"{name} does not run with the inputs that were guessed: {what}. "
+        f"Say what they are, in the place of # tensorpoint: {inputs}"
     )
 
 

@@ -98,6 +98,21 @@ def found_size(sizes: dict[str, int], name: str) -> int:
     return random.Random(f"{sorted(sizes.items())} {name}").randint(9, 99)
 
 
+class Deadline(TorchFunctionMode):
+    """Gives up, by `TooLong`, in the first function of torch after `end`, of `time.monotonic`."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self._end = end
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if time.monotonic() > self._end:
+            raise TooLong
+        return func(*args, **(kwargs or {}))
+
+
 class OnMeta(TorchFunctionMode):
     """Keeps everything on one device; notes broadcasts that grow both operands."""
 

@@ -8,6 +8,7 @@ there. If values were asked for, all is done again with the other truth value, a
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,13 @@ from .inputs import Sizes
 from .modes import found_size
 from .recorder import ModuleCall, Observation, Path
 from .running import Run, Target, run
-from .sizes import Plan, plans
+from .sizes import Plan, fits, fixed_plan, plans
 from .snapshots import Snapshot, form_of, sizes_of
 
-_MOST_ADDED = 4
+_MOST_ADDED = 8
+#: For sizes that are tried one by one.
+_REPAIR_SECONDS = 4.0
+_LARGEST_SIDE = 400
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,67 @@ def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
             crashed.append(result)
             if not runs or partly or isinstance(result.error, (SystemExit, MemoryError)):
                 break
-        if len(runs) == len(plan.probes):
-            return _known(target, plan, runs, limits)
+        if len(runs) == len(plan.probes) and (not plan.fixed or _keeps_batch(runs)):
+            return _known(_repaired(target, plan), plan, runs, limits)
         if len(runs) >= 3 and partly is None:
             # Most likely multiples of something: the plan with these says so.
             partly = plan, runs
         if crashed and isinstance(crashed[-1].error, (SystemExit, MemoryError)):
             break
-    return _known(target, *partly, limits) if partly else Failed(target, crashed)
+    if partly:
+        return _known(target, *partly, limits)
+    plan = _fitting_sides(target, limits, crashed)
+    if plan is None:
+        return Failed(target, crashed)
+    runs = [run(target, sizes, count=not index) for index, sizes in enumerate(plan.probes)]
+    if any(each.error for each in runs):
+        return Failed(target, crashed)
+    return _known(_repaired(target, plan), plan, runs, limits)
+
+
+def _fitting_sides(target: Target, limits: Sequence[str], crashed: list[Run]) -> Plan | None:
+    """The smallest sides, or length, with which a guessed input runs and keeps its batch.
+
+    What fixes them is a layer that takes all that is left, `Linear(8 * 21 * 21)`: each size is
+    tried, at 2 to 10 ms, which needs no symbols and is exact.
+    """
+    free = [name for name in target.symbols if name != "B"]
+    sides = free if set(free) <= {"H", "W"} else free if len(free) == 1 else []
+    guessed = all(each.origin == "first use" and not each.blind for each in target.inputs)
+    if not sides or not guessed or not any(isinstance(r.error, RuntimeError) for r in crashed):
+        return None
+    end = time.monotonic() + _REPAIR_SECONDS
+    for side in range(1, _LARGEST_SIDE):
+        plan = fixed_plan(target.symbols, dict.fromkeys(sides, side))
+        if time.monotonic() > end:
+            return None
+        result = run(target, plan.probes[0], record=False)
+        if result.error is None and _keeps_batch([result]):
+            return plan if all(fits(limits, sizes) for sizes in plan.probes) else None
+    return None
+
+
+def _keeps_batch(runs: Sequence[Run]) -> bool:
+    """Whether what comes out has the batch first, if it is a tensor: `view(-1, 320)` may not."""
+    return all(
+        each.output is None
+        or each.output[0] != "T"
+        or not each.output[1]
+        or each.output[1][0] == each.sizes.get("B", each.output[1][0])
+        for each in runs
+    )
+
+
+def _repaired(target: Target, plan: Plan) -> Target:
+    """The target, whose guessed inputs say that their sizes were tried."""
+    if plan.fixed:
+        target.inputs = tuple(
+            dataclasses.replace(each, origin="repair")
+            if each.origin == "first use" and set(each.symbols()) & plan.fixed.keys()
+            else each
+            for each in target.inputs
+        )
+    return target
 
 
 def _known(
@@ -98,7 +155,7 @@ def _known(
     found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
     allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in plan.more(limits)]
     for _ in range(_MOST_ADDED):
-        fit = _fit(runs, plan)
+        fit = _fit(runs, plan, ())
         groups = _groups(runs)
         sizes = _where_rules_differ(fit, groups, allowed)
         if sizes is None:
@@ -107,7 +164,7 @@ def _known(
         result = run(target, {name: sizes[name] for name in runs[0].sizes})
         if result.error is None:
             runs.append(result)
-    fit = _fit(runs, plan)
+    fit = _fit(runs, plan, allowed)
     seen = _fitted(fit, _groups(runs))
     assumed = runs[0].assumptions
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
@@ -119,10 +176,10 @@ def _known(
     return Probed(target, plan, runs, {site: s for site, s in seen.items() if s}, output, fit)
 
 
-def _fit(runs: list[Run], plan: Plan) -> Fit:
+def _fit(runs: list[Run], plan: Plan, others: Sequence[Sizes]) -> Fit:
     common = set.intersection(*(set(each.all_sizes) for each in runs))
     probes = [{n: s for n, s in each.all_sizes.items() if n in common} for each in runs]
-    return Fit(probes, plan.multiples)
+    return Fit(probes, plan.multiples, others)
 
 
 #: Values at one site that belong together: one of each run.

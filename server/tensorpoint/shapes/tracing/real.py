@@ -2,20 +2,24 @@
 
 A meta kernel may complain of what the real one takes. Modules above `MOST` elements are not
 materialized; there the meta run, whose complaints `modes` has already put to the real kernel,
-stands.
+stands. A run that takes long is given up, and then says nothing: `TooLong` is no fault of the file.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import torch
 
 from .inputs import Sizes, make
+from .modes import Deadline
 from .running import Target
 
 MOST = 50_000_000
+#: For one run: meta runs of the same call take a hundredth of that.
+_SECONDS = 5.0
 
 
 def too_large(target: Target) -> bool:
@@ -24,13 +28,13 @@ def too_large(target: Target) -> bool:
 
 
 def real_error(target: Target, sizes: Sizes) -> BaseException | None:
-    """How the call fails with real tensors; None if it runs."""
+    """How the call fails with real tensors; None if it runs, `TooLong` if it was given up."""
     try:
         module: Any = copy.deepcopy(target.module).to_empty(device="cpu")
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data.zero_()
         positional, keywords = make(target.inputs, sizes)
-        with torch.no_grad():
+        with torch.no_grad(), Deadline(time.monotonic() + _SECONDS):
             module(*positional, **keywords)
     except BaseException as error:  # SystemExit, KeyboardInterrupt: the user's code
         return error

@@ -56,6 +56,11 @@ class Source:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return offset if text.isascii() else len(text.encode()[:offset].decode(errors="replace"))
 
+    def in_characters(self, span: Span) -> Span:
+        """A span whose columns are in bytes, as those of instructions are."""
+        first = self.column(span.line, span.col)
+        return Span(span.line, first, span.end_line, self.column(span.end_line, span.end_col))
+
     def segment(self, node: ast.expr) -> str:
         return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...wire.shapes import Span
+from .graph import Drawn
 from .inputs import Input, Sizes, make
 from .memo import Memo
 from .modes import Assumptions, without_data
+from .plugins import Plugins, notes_of
 from .recorder import Observation, Recorder
 from .snapshots import Snapshot, snap
 
@@ -30,6 +34,7 @@ class Target:
     assumptions: list[str] = field(default_factory=list[str])
     #: Elements of the parameters of each module, by its id.
     elements: dict[int, int] = field(default_factory=dict[int, int])
+    plugins: Plugins = field(default_factory=Plugins)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -46,6 +51,8 @@ class Run:
     error: BaseException | None = None
     assumptions: Assumptions | None = None
     flops: int = 0
+    #: What plugins say of places, columns in bytes.
+    notes: dict[Span, tuple[str, ...]] = field(default_factory=dict[Span, tuple[str, ...]])
 
     @property
     def all_sizes(self) -> Sizes:
@@ -70,7 +77,12 @@ def run(
     result = Run(sizes, [], assumptions=assumptions)
     random.seed(0)
     counter = recorder if count else None
-    with without_data(assumptions, counter), Memo(recorder, target.elements, skips=memo):
+    drawn = Drawn(recorder.file, target.plugins) if target.plugins else None
+    with (
+        without_data(assumptions, counter),
+        Memo(recorder, target.elements, skips=memo),
+        drawn or contextlib.nullcontext(),
+    ):
         try:
             positional, keywords = make(target.inputs, sizes)
             recorder.on = record
@@ -79,6 +91,8 @@ def run(
             result.error = error
         finally:
             recorder.on = False
+    if drawn is not None:
+        result.notes = notes_of(drawn.graph)
     result.flops = recorder.flops
     result.observations = recorder.take()
     return result

@@ -25,8 +25,13 @@ _BATCH = (3, 5, 7, 4, 2)
 _LENGTHS = ((19, 24, 37, 65, 11), (23, 29, 17, 41, 70), (31, 22, 13, 47, 58), (21, 34, 26, 53, 15))
 #: For tables of positions of 16 or so.
 _SHORT_LENGTHS = ((7, 11, 13, 6, 9), (5, 8, 10, 12, 14), (6, 9, 15, 11, 8), (9, 5, 7, 13, 10))
-#: For windows of some hundred.
-_LONG_LENGTHS = ((401, 530, 647, 483, 714), (419, 557, 610, 463, 728), (442, 511, 691, 470, 739))
+#: For what has to be long: a waveform below kernels of 80.
+_LONG_LENGTHS = (
+    (1601, 2368, 1987, 3210, 1115),
+    (1723, 2209, 3011, 1452, 1334),
+    (2111, 1390, 1846, 2703, 1279),
+    (1505, 3108, 1214, 1999, 2446),
+)
 _COMMON_SIDES = (28, 32, 224, 64, 96, 128, 299, 84, 256)
 
 
@@ -78,19 +83,22 @@ def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
     if not any(name != "B" for name in symbols):
         return
     yield _plan(symbols, _SHORT_LENGTHS, 1, {name: 1 for name in symbols if name in _SPATIAL})
-    others = tuple(name for name in symbols if name != "B" and name not in _SPATIAL)
-    if others:
-        plan = _plan(symbols, _LONG_LENGTHS, 1)
-        yield Plan(plan.probes, large=others)
+    lengths = tuple(name for name in symbols if name != "B" and name not in _SPATIAL)
     for step in (2, 4, 8, 16, 32, 64):
+        if step == 16 and lengths:
+            # Multiples of 16 are long: if that is what it takes, they need not be multiples.
+            yield dataclasses.replace(_plan(symbols, _LONG_LENGTHS, 1), large=lengths)
         yield _plan(symbols, _SHORT_LENGTHS, step, {"B": 1})
     sides = [name for name in symbols if name in ("H", "W")]
     if sides:
         for side in _COMMON_SIDES:
-            fixed = dict.fromkeys(sides, side)
-            plan = _plan(symbols, _LENGTHS, 1)
-            probes = tuple({**sizes, **fixed} for sizes in plan.probes)
-            yield Plan(probes, fixed=fixed)
+            yield fixed_plan(symbols, dict.fromkeys(sides, side))
+
+
+def fixed_plan(symbols: Sequence[str], fixed: Sizes) -> Plan:
+    """Some symbols with one size, the others as usual."""
+    plan = _plan(symbols, _LENGTHS, 1)
+    return Plan(tuple({**sizes, **fixed} for sizes in plan.probes), fixed=fixed)
 
 
 def _plan(

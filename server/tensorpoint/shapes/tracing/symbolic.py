@@ -22,8 +22,9 @@ import torch
 
 from ...wire.shapes import Condition
 from .fitting import value_of
+from .graph import Drawn
 from .inputs import Sizes, make
-from .modes import Assumptions, OnMeta, TooLong, WithoutValues
+from .modes import Assumptions, Deadline, OnMeta, WithoutValues
 from .positions import place_in
 from .probing import Probed, Seen
 from .recorder import Observation
@@ -42,13 +43,21 @@ class Symbolic:
     observations: list[Observation]
     conditions: list[Condition]
     names: dict[Any, str]
+    graph: torch.fx.Graph
     error: BaseException | None = None
 
 
-def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
-    """Run the call once more, with symbols; given up after some seconds, with what there is."""
+def trace_symbolic(
+    probed: Probed, source: Source, seconds: float, sizes: Sizes | None = None
+) -> Symbolic:
+    """Run the call once more, with symbols; given up after some seconds, with what there is.
+
+    It goes the way of `sizes`, those of the first probe if None.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from .readable import opposite, readable  # sympy: probes alone don't need it
 
     target, recorder = probed.target, probed.target.recorder
     conditions: list[Condition] = []
@@ -73,29 +82,36 @@ def trace_symbolic(probed: Probed, source: Source, seconds: float) -> Symbolic:
                 text = smt(expression, names)
             except Unprintable:
                 return
-            conditions.append(
-                Condition(place, text, _readable(expression, names), _by_file(frame, source))
-            )
+            said, other = readable(expression, names), opposite(expression, names)
+            place = source.in_characters(place)
+            conditions.append(Condition(place, text, said, other, _by_file(frame, source)))
 
     environment = Noting(duck_shape=False)
     mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
     mode.cache_enabled = False  # twice as slow with it: symbols miss
-    sizes = {
-        name: size for name, size in probed.runs[0].sizes.items() if name not in probed.plan.fixed
+    free = {
+        name: size
+        for name, size in (sizes or probed.runs[0].sizes).items()
+        if name not in probed.plan.fixed
     }
-    result = Symbolic([], conditions, names)
+    drawn = Drawn(source.path, target.plugins)
+    result = Symbolic([], conditions, names, drawn.graph)
     recorder.take()
-    watch = _Deadline(time.monotonic() + seconds)
+    watch = Deadline(time.monotonic() + seconds)
     try:
-        symbols = _symbols(environment, sizes, names)
+        symbols = _symbols(environment, free, names)
         symbols.update(probed.plan.fixed)
         assumptions = Assumptions(source.path)
         cpu, answers = OnMeta(assumptions, torch.device("cpu")), WithoutValues(assumptions)
         with mode, watch, cpu, answers, torch.no_grad():
             module = _faked(target.module)
             positional, keywords = make(target.inputs, symbols)
+            drawn.name([*module.named_parameters(), *module.named_buffers()])
+            drawn.name(zip((each.name for each in target.inputs if not each.keyword), positional))
+            drawn.name(keywords.items())
             recorder.on = True
-            module(*positional, **keywords)
+            with drawn:
+                module(*positional, **keywords)
     except BaseException as error:  # what FX can't follow; what was seen until then counts
         result.error = error
     finally:
@@ -112,21 +128,6 @@ def _faked(module: Any) -> Any:
         is_parameter = isinstance(tensor, torch.nn.Parameter)
         known[id(tensor)] = torch.nn.Parameter(fake, requires_grad=False) if is_parameter else fake
     return copy.deepcopy(module, known)
-
-
-class _Deadline(torch.overrides.TorchFunctionMode):
-    """Gives up in the next function of torch."""
-
-    def __init__(self, end: float) -> None:
-        super().__init__()
-        self._end = end
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if time.monotonic() > self._end:
-            raise TooLong
-        return func(*args, **(kwargs or {}))
 
 
 def _symbols(environment: Any, sizes: Sizes, names: dict[Any, str]) -> dict[str, Any]:
@@ -155,13 +156,6 @@ def _by_file(frame: Any, source: Source) -> bool:
 
 
 _SYMBOLS = ("symbolic_shapes.py", "sym_node.py", "torch/__init__.py", "recording.py", "_compile.py")
-
-
-def _readable(expression: Any, names: dict[Any, str]) -> str:
-    import sympy
-
-    named = expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in names.items()})
-    return str(named)
 
 
 # -- origins
@@ -209,7 +203,10 @@ def _values(
             # As it was then: in `expr` a symbol that became a number later is one, by a loop over a
             # size for one.
             expression = getattr(dim.node, "_expr", dim.node.expr)
-            value = expression.xreplace(numbers)
+            try:
+                value = expression.xreplace(numbers)
+            except ZeroDivisionError:  # a size that these sizes are too small for
+                return None
             if not value.is_number:
                 return None
             row.append(int(value))

@@ -24,6 +24,23 @@ def test_all_targets_ignored() -> None:
     )
 
 
+def test_no_label_counts_where_a_sum_is_divided_by_their_number() -> None:
+    """`fixed_cross_entropy` of transformers, with what its Trainer counts."""
+
+    def loss(labels: list[int], names: dict[str, str]) -> str:
+        logits, targets = torch.ones(len(labels), 3), t(labels)
+        items = (targets != -100).sum()
+        total = functional.cross_entropy(logits, targets, reduction="sum")
+        return why(lambda: total / items, names=names)
+
+    trainer = {"self": "loss", "other": "num_items_in_batch"}
+    found = loss([-100, -100], trainer)
+    assert found.startswith("0/0 is NaN: num_items_in_batch is 0, no label of this batch counts")
+    assert "num_items" in loss([-100], {"other": "kwargs.num_items_in_batch"})
+    assert loss([-100], {"other": "count"}).startswith("0/0 is NaN: the ")
+    assert why(lambda: t(1.0) / t(0), names=trainer).startswith("1/0 is inf")
+
+
 def test_all_pixels_ignored_in_a_module_in_half_precision() -> None:
     loss = nn.CrossEntropyLoss(ignore_index=7)
     x, target = torch.ones(2, 9, 4, 4, dtype=torch.bfloat16), torch.full((2, 4, 4), 7)

@@ -192,30 +192,6 @@ def test_the_gradient_of_an_output_that_is_too_large_to_keep_is_the_reason(
     assert "the gradient of the model's output was too large to keep" in agent.reason
 
 
-def test_what_is_made_in_the_loss_is_told_and_recorded_from_then_on() -> None:
-    model = nn.Linear(3, 3)
-    with torch.no_grad():
-        model.weight.zero_()
-        model.bias.zero_()
-
-    def step() -> None:
-        model(torch.randn(4, 3)).sqrt().sum().backward()
-
-    with locating() as agent:
-        step()
-        assert "from what your program computes of that" in agent.reason
-        agent.located.clear()
-        model.zero_grad()
-        with torch.no_grad():
-            model.bias.fill_(1.0)
-        step()  # a good one, so that the next is news
-        model.zero_grad()
-        with torch.no_grad():
-            model.bias.zero_()
-        step()
-        assert agent.report == BY_ROOT
-
-
 def test_the_gradient_of_a_gradient_with_precision_op() -> None:
     model, x = nn.Linear(3, 1, bias=False), torch.zeros(4, 3, requires_grad=True)
 

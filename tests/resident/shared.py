@@ -11,11 +11,12 @@ tests/resident. With `pytest --cold` nothing is forked.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.resident.hosts import Host, found_by_all, running_host
+from tests.resident.hosts import SERVER, Host, found_by_all, running_host
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,32 @@ def resident_process(resident_host: Host | None) -> Iterator[None]:
 
 
 @pytest.fixture
+def forked(resident_host: Host | None) -> Iterator[None]:
+    """The same for one test."""
+    if resident_host is None:
+        yield
+        return
+    with found_by_all(resident_host):
+        yield
+
+
+def python_command(host: Host | None) -> list[str]:
+    """What runs a program in `adapter_environment()`, with torch imported already."""
+    if host is None:
+        return [sys.executable]
+    return host.command(answer=host.acquire(PYTHONPATH=str(SERVER)))
+
+
+@pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not this test: a fork has torch among its modules, whether the program imports it or not."""
     monkeypatch.setenv("TENSORPOINT_RESIDENT", "0")
+
+
+@pytest.fixture(scope="module", params=["fresh", "forked"])
+def both_ways(request: pytest.FixtureRequest) -> None:
+    """Each test of the module twice: its program is a fresh interpreter, then a fork."""
+    if request.param == "forked":
+        if request.getfixturevalue("resident_host") is None:
+            pytest.skip("nothing is forked here, or by --cold")
+        request.getfixturevalue("resident_process")

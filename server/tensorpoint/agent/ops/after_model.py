@@ -1,0 +1,255 @@
+"""What a program computes of its models' outputs, up to the gradient of it: a loss.
+
+Nobody can run that again. Its forward is recorded as it runs (see `precise`); in its backward each
+node is looked at by a hook that autograd calls after it, while what the node has saved is still
+there: so a node that makes a bad gradient of good ones is run once more, below the recorder, which
+names the operation. The bad gradient is followed from node to node, and told once it has left.
+
+Costs a Python call and a sum for each node, 5 us on the CPU; a model's own nodes have no hook,
+but where the gradient of a gradient is taken: that comes to them past the output.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from .. import debugger, quiet
+from ..tensors import QuickLook, has_nonfinite, quick_look
+from .dispatch import has_nan
+from .forwards import Behind, Forwards, sequence_number
+from .made import Made
+from .operation import Operation
+from .recorder import Describe, Recorder
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+#: Calls of models before a backward whose losses are known: those of a GAN's step, two views, ...
+_MAX_CALLS = 8
+#: Nodes that get a hook, and of those the ones that are run once more.
+_MAX_NODES, _MAX_PRODUCERS = 20_000, 16
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call of a root, by the numbers of the autograd nodes made in it: `first` to `end`."""
+
+    root: ref[Module]
+    first: int
+    end: int
+
+
+@dataclass(eq=False)
+class AfterModel:
+    """The forward of it, on one thread: from the end of a model's call to a backward."""
+
+    recorder: Recorder
+    forwards: Forwards
+    calls: deque[ModelCall] = field(default_factory=lambda: deque(maxlen=_MAX_CALLS))
+    #: Whether a gradient was taken that is itself differentiable.
+    has_gradients: bool = False
+
+    def add(self, call: ModelCall) -> None:
+        """The program goes on with the output of `call`."""
+        if len(self.calls) == _MAX_CALLS:
+            self.forwards.forget_before(self.calls[0].end)
+        self.calls.append(call)
+
+    def holds(self, number: int) -> bool:
+        """Whether the node of this number is looked at in the backward."""
+        first = self.calls[0].first if self.has_gradients else self.calls[0].end
+        return first <= number and (self.has_gradients or self.call_of(number) is None)
+
+    def call_of(self, number: int) -> ModelCall | None:
+        """The call of a model in which this node was made."""
+        return next((call for call in self.calls if call.first <= number < call.end), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Producer:
+    """A node that has made a bad gradient of good ones, and the operation in it."""
+
+    made: Made
+    #: The node of the model's forward that it is part of, and the call of that: who knows its line.
+    behind: Behind | None
+    call: ModelCall | None
+
+    def at(self, forward: Operation) -> Producer:
+        """The same, where `forward` is the model's operation that is behind it."""
+        operation, lines = self.made.operation, forward.lines
+        assert operation is not None
+        # Of a gradient's gradient it is that of the first backward, at the line of the forward.
+        own = replace(operation.forward or forward, lines=lines)
+        known = replace(operation, lines=lines, forward=own)
+        return replace(self, made=replace(self.made, lines=lines, operation=known))
+
+
+class AfterModelBackward:
+    """The hooks on the nodes of one backward pass."""
+
+    def __init__(
+        self,
+        after: AfterModel,
+        roots: Sequence[Any],
+        describe: Describe,
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        self._after = after
+        self._describe = describe
+        self._on_fault = on_fault
+        self._quick_look: QuickLook = quick_look()
+        #: By the node to which a bad gradient went: who made it.
+        self._bad: dict[Any, Producer | None] = {}
+        #: The same for nodes without a hook: there it has left.
+        self._left: dict[Any, Producer] = {}
+        self._count = 0
+        self._handles: list[Any] = []
+        self._hooked: set[Any] = set()
+        for node in self._nodes(roots):
+            self._hooked.add(node)
+            self._handles.append(node.register_hook(partial(self._ran, node)))
+
+    def remove(self) -> None:
+        """Take the hooks out again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._hooked.clear()
+        self._bad.clear()
+        self._left.clear()
+
+    def producer(self, parameter: Any) -> Producer | None:
+        """Who made the bad gradient of `parameter`, else the first that came to a model."""
+        for node, producer in self._left.items():
+            if parameter is not None and getattr(node, "variable", None) is parameter:
+                return producer
+        return next(iter(self._left.values()), None)
+
+    def _nodes(self, roots: Sequence[Any]) -> Iterator[Any]:
+        tensor = sys.modules["torch"].Tensor
+        waiting = deque(
+            root.grad_fn
+            for root in roots
+            if isinstance(root, tensor) and root.grad_fn is not None and not has_nonfinite(root)
+        )
+        seen, end = set(waiting), sequence_number()
+        while waiting and len(self._handles) < _MAX_NODES:
+            node = waiting.popleft()
+            # (Those that accumulate have a number above all others.)
+            number = node._sequence_nr()
+            if number >= end or not self._after.holds(number):
+                continue
+            yield node
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen:
+                    seen.add(child)
+                    waiting.append(child)
+
+    def _ran(self, node: Any, made: tuple[Any, ...], given: tuple[Any, ...]) -> None:
+        """A node has made gradients of those that it was given."""
+        if quiet.is_quiet() or debugger.evaluating():
+            return
+        try:
+            bad = [place for place, gradient in enumerate(made) if self._is_bad(gradient)]
+            if not bad:
+                return
+            if any(map(self._is_bad, given)):
+                producer = self._bad.get(node)
+            else:
+                producer = self._producer(node, made, given, bad[0])
+            for place in bad:
+                child = node.next_functions[place][0]
+                if child in self._hooked:
+                    self._bad[child] = producer or self._bad.get(child)
+                elif producer is not None:
+                    self._left.setdefault(child, producer)
+        except Exception as error:  # the program must not die of it
+            self._on_fault(error)
+
+    def _is_bad(self, gradient: Any) -> bool:
+        return (
+            gradient is not None
+            and self._quick_look(gradient, None) is None
+            and has_nonfinite(gradient)
+        )
+
+    def _producer(
+        self, node: Any, results: tuple[Any, ...], given: tuple[Any, ...], place: int
+    ) -> Producer | None:
+        """A node that has made a bad gradient of good ones; None if it may do more than compute."""
+        function = getattr(type(node), "_forward_cls", None)
+        if self._count == _MAX_PRODUCERS or getattr(function, "__module__", "")[:6] == "torch.":
+            return None
+        self._count += 1
+        made = self._run_again(node if function is None else node.apply, given)
+        if made is None:
+            made = self._as_a_whole(node, results, given, place)
+        elif made.is_from_outside:
+            return None
+        number = node._sequence_nr()
+        behind = self._after.forwards.behind(number)
+        call = self._after.call_of(number if behind is None else behind.number)
+        if behind is None and call is not None:
+            behind = Behind(number, node.name())
+        return Producer(made, behind, call)
+
+    def _run_again(self, act: Callable[..., Any], given: tuple[Any, ...]) -> Made | None:
+        """The operation in the node; None for one that runs only once, as in a checkpoint."""
+        recorder = self._after.recorder
+        with ExitStack() as stack:
+            stack.enter_context(debugger.untraced())
+            stack.enter_context(quiet.on_this_thread())
+            stack.enter_context(quiet.side_effects())
+            recorder.is_active = True
+            try:
+                with recorder.mode(runs_node=True):
+                    results = act(*given)
+            except Exception:
+                return None  # it raised nothing when the program ran it, and that goes on
+            finally:
+                recorder.is_active = False
+        if recorder.fault is not None:
+            raise recorder.fault
+        found = recorder.bad_in(results)
+        way = [] if found is None else found.likely_way()
+        return way[0] if way and way[0].operation is not None else None
+
+    def _as_a_whole(
+        self, node: Any, results: tuple[Any, ...], given: tuple[Any, ...], place: int
+    ) -> Made:
+        """The node itself in place of its operation."""
+        number, name, bad = node._sequence_nr(), node.name(), results[place]
+        lines = self._after.forwards.lines(number)
+        gradients = [gradient for gradient in given if gradient is not None]
+        operation = Operation(
+            name=name,
+            full_name=name,
+            arguments={f"grad_output_{place}": one for place, one in enumerate(gradients)},
+            outputs=(bad,),
+            phase="backward",
+            node=name,
+            forward=self._after.forwards.operation(number),
+            lines=lines,
+        )
+        made = Made(
+            name=name,
+            full_name=name,
+            number=0,
+            has_nan=has_nan(bad),
+            elements=bad.numel(),
+            is_view=False,
+            sources={},
+            lines=lines,
+            has_own_line=False,
+            in_backward=True,
+            operation=operation,
+        )
+        made.cause, made.operands = self._describe(operation)
+        return made

@@ -1,0 +1,132 @@
+"""The operations of a forward, by the number that autograd gave the node of each.
+
+A node of a backward pass says neither which operation it belongs to nor which line called that. Its
+number does: it was taken just before the operation ran. Noting one is as light as possible; what a
+stop says of it is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from .dispatch import named, outputs_of, storage_of
+from .operation import Line, Operation
+from .stack import CallSite
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The node of an earlier backward pass, of which a differentiable operation is part."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Note:
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    site: CallSite
+    behind: Behind | None
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        code = self.site.code
+        if code is None:
+            return ()
+        return (Line(code.co_filename, self.site.line, code.co_name),)
+
+
+class Forwards:
+    """Keeps operations, but no tensor of more than `max_bytes`, nor any from before `first`."""
+
+    def __init__(self, first: int = 0, max_bytes: int | None = None) -> None:
+        self._first = first
+        self._max_bytes = max_bytes
+        self._notes: dict[int, _Note] = {}
+
+    def note(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        frame: FrameType,
+        node: Any,
+    ) -> None:
+        """An operation has run, as part of `node` if a backward pass runs."""
+        # What runs without a node of its own has the number of the one before: the first is it.
+        number = sequence_number() - 1
+        if number in self._notes or number < self._first:
+            return
+        if self._max_bytes is not None:
+            args, result = self._small(args), self._small(result)
+            kwargs = {name: self._small(value) for name, value in kwargs.items()}
+        behind = None if node is None else Behind(node._sequence_nr(), node.name())
+        site = CallSite.behind(frame)
+        self._notes[number] = _Note(func, args, kwargs, result, site, behind)
+
+    def forget_before(self, number: int) -> None:
+        """Keep nothing older."""
+        self._notes = {key: note for key, note in self._notes.items() if key >= number}
+
+    def lines(self, number: int) -> tuple[Line, ...]:
+        """Where the program called the operation of this node; empty if that isn't known."""
+        note = self._notes.get(number)
+        if note is None or note.behind is None:
+            return () if note is None else note.lines
+        return self.lines(note.behind.number)
+
+    def behind(self, number: int) -> Behind | None:
+        """The node whose forward made the operation of this one, through earlier backwards."""
+        note = self._notes.get(number)
+        if note is None or note.behind is None:
+            return None
+        return self.behind(note.behind.number) or note.behind
+
+    def operation(self, number: int) -> Operation | None:
+        """The operation of this node."""
+        note = self._notes.get(number)
+        if note is None:
+            return None
+        arguments = named(note.func, note.args, note.kwargs)
+        return Operation(
+            name=note.func.overloadpacket.__name__,
+            full_name=str(note.func),
+            arguments=arguments.by_name,
+            outputs=tuple(outputs_of(note.result, arguments)),
+            lines=self.lines(number),
+            names=note.site.names(arguments.tensors),
+        )
+
+    def made(self, tensor: Any) -> tuple[str, Line] | None:
+        """The operation that made `tensor`, and its line; None if unknown."""
+        node = tensor.grad_fn
+        note = None if node is None else self._notes.get(node._sequence_nr())
+        if note is None or not note.lines:
+            return None
+        # A node of before the recording has the number of what ran without one after it.
+        memory = storage_of(tensor)
+        arguments = named(note.func, note.args, note.kwargs)
+        if not any(storage_of(output) == memory for output in outputs_of(note.result, arguments)):
+            return None
+        return note.func.overloadpacket.__name__, note.lines[0]
+
+    def _small(self, value: Any) -> Any:
+        if isinstance(value, sys.modules["torch"].Tensor):
+            assert self._max_bytes is not None
+            size = value.numel() * value.element_size()  # (sparse tensors know no `nbytes`)
+            return None if size > self._max_bytes else value
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._small, value))
+        return value
+
+
+def sequence_number() -> int:
+    """The number that autograd gives its next node on this thread."""
+    return sys.modules["torch"].autograd._get_sequence_nr()

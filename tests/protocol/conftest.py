@@ -1,7 +1,0 @@
-"""Fixtures of the protocol tests."""
-
-from __future__ import annotations
-
-from tests.protocol.resident import cold, resident_host, resident_process
-
-__all__ = ["cold", "resident_host", "resident_process"]
