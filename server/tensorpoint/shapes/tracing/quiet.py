@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .weights import leave_out_weights
+
 _INITIALIZERS = (
     "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
     "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_",
@@ -37,7 +39,7 @@ def keep_quiet() -> None:
     torch.compile = torch.jit.script = torch.jit.script_if_tracing = _as_it_is
     _skip_initialization()
     sys.addaudithook(_refuse)
-    _without_weights()
+    leave_out_weights()
     argparse.ArgumentParser.parse_args = _defaults
     argparse.ArgumentParser.parse_known_args = lambda *a, **k: (_defaults(*a, **k), [])
 
@@ -72,12 +74,6 @@ def _refuse(event: str, _: tuple[Any, ...]) -> None:
         raise PermissionError("a file that is traced for shapes can't start processes")
     if event in _NETWORK:
         raise PermissionError("a file that is traced for shapes can't reach the network")
-
-
-def _without_weights() -> None:
-    """Weights are neither fetched nor loaded: `resnet50(weights="DEFAULT")` is a resnet50."""
-    torch.hub.load_state_dict_from_url = lambda *_, **__: {}
-    torch.nn.Module.load_state_dict = lambda *_, **__: None
 
 
 def _defaults(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
