@@ -171,6 +171,11 @@ def _add_shapes(parser: argparse.ArgumentParser) -> None:
         help="write the conditions on the sizes there, as SMT-LIB 2",
     )
     parser.add_argument(
+        "--breaks",
+        action="store_true",
+        help="ask torch.compile where it would break the graph, which takes some seconds",
+    )
+    parser.add_argument(
         "--plugin",
         metavar="M:F",
         action="append",
@@ -495,6 +500,7 @@ def _shapes(options: argparse.Namespace) -> int:
             config=options.config,
             smt2=options.smt2,
             plugins=tuple(options.plugin),
+            breaks=options.breaks,
             python=options.python,
         )
     )

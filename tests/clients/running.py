@@ -19,7 +19,7 @@ def run(*command: str | Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=120,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

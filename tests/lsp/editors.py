@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 COMMAND = [sys.executable, "-m", "tensorpoint", "lsp"]
 #: Two tracers and the tests share two cores.
-_PATIENCE = 100.0
+_PATIENCE = 120.0
 
 #: What vscode-languageclient 9 and newer say, as far as it concerns us.
 _VSCODE: dict[str, Any] = {

@@ -16,7 +16,6 @@ from tests.lsp.editors import Session, editing, eventually
 pytestmark = [
     pytest.mark.usefixtures("resident_process"),
     pytest.mark.xdist_group("lsp"),
-    pytest.mark.timeout(240),
 ]
 
 CLASSIFIER = """\

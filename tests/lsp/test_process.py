@@ -25,7 +25,11 @@ def framed(message: Any) -> bytes:
 def converse(*messages: Any, command: list[str] = COMMAND) -> subprocess.CompletedProcess[bytes]:
     """All messages at once, then the end of the input."""
     return subprocess.run(
-        command, input=b"".join(map(framed, messages)), capture_output=True, timeout=60, check=False
+        command,
+        input=b"".join(map(framed, messages)),
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -36,7 +40,7 @@ def test_it_is_light() -> None:
         "heavy = {'torch', 'numpy', 'z3', 'sympy', 'debugpy', 'rich'} & {*sys.modules}\n"
         "assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(

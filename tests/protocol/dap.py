@@ -34,7 +34,7 @@ from tests.protocol.wire import Message, Wire
 SERVER = Path(__file__).resolve().parents[2] / "server"
 #: A folder of this name on the path is library code to debugpy, as torch's own is.
 STUB = Path(__file__).resolve().parent / "stub" / "site-packages"
-DEADLINE = 60.0
+DEADLINE = 120.0
 #: What VS Code says of itself, in short.
 VSCODE = {
     "clientID": "vscode",

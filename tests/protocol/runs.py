@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 #: Runs five steps; on steps 2 and 4 the layer `gate` makes a NaN. What it prints is buffered.
 NAN_PROGRAM = """\

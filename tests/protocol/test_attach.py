@@ -509,7 +509,6 @@ def attaches_by_pid(adapter: list[str] | None, program: Path) -> str | None:
     not (shutil.which("gdb") or shutil.which("lldb")),
     reason="debugpy attaches to a process id through gdb or lldb, and neither is here",
 )
-@pytest.mark.timeout(200)
 def test_attach_by_process_id_where_stock_debugpy_does(write: Write) -> None:
     program = write(FOREVER)
     reason = attaches_by_pid([sys.executable, "-m", "debugpy.adapter"], program)

@@ -13,11 +13,23 @@ from tests.protocol.dap import Message, Session, line_of
 pytestmark = pytest.mark.usefixtures("resident_process")
 
 PROGRAM = """\
+import threading
+import time
+
 import torch
 from torch import nn
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
+
+
+def idle():  # each thread is suspended at a stop, and goes on after it
+    while True:
+        time.sleep(0.001)
+
+
+for _ in range(5):
+    threading.Thread(target=idle, daemon=True).start()
 
 
 class Block(nn.Module):

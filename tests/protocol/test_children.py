@@ -348,7 +348,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.timeout(240)
 def test_every_rank_of_torchrun_stops(write: Write) -> None:
     program = write(TORCHRUN)
     arguments: dict[str, Any] = {

@@ -201,7 +201,7 @@ def test_without_torch_and_without_a_module(program: Any) -> None:
 
 
 def test_without_debugging_there_is_no_agent(program: Any) -> None:
-    path = program("import time; time.sleep(3)")
+    path = program("import time; time.sleep(60)")
     with Session() as session:
         session.initialize()
         session.send("launch", program=str(path), noDebug=True, record=True, python=sys.executable)
@@ -256,7 +256,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tensorpoint", "run", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         env=adapter_environment(),
         check=False,
     )

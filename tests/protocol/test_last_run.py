@@ -67,7 +67,7 @@ def _expect_command_line(program: Path) -> None:
             env=variables,
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -28,7 +28,7 @@ def untouched() -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
         env={**os.environ},
     ).stdout
 

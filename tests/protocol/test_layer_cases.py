@@ -126,7 +126,6 @@ def _short(session: Session, stopped: dict[str, Any]) -> str:
     return f"{'b' if back else ''}{arrow} {name.partition(' ')[2]}{again}"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group("layer cases")
 @pytest.mark.parametrize("case", EXPECTED)
 def test_steps_in_stop_at_each_layer(case: str, stepped: dict[str, list[str]]) -> None:

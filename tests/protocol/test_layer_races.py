@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Write
 from tests.protocol.dap import Session, eventually, line_of
 from tests.protocol.test_layer_steps import at_a_layer, no_breakpoints
 
@@ -151,3 +152,56 @@ def test_two_threads_that_step_take_turns() -> None:
         assert "fault" not in session.output("important"), session.output("important")
         inner = {name: thread for thread, name in met if name in ("1 (ReLU)", "1 (Tanh)")}
         assert len(set(inner.values())) == 2, met
+
+
+PENDING = """\
+import threading
+
+import torch
+from torch import nn
+
+entered, gate = threading.Event(), threading.Event()
+
+
+class Waits(nn.Module):
+    def forward(self, x):
+        entered.set()
+        gate.wait()
+        return x
+
+
+def work():
+    entered.wait()
+    place = "beside"  # here
+    gate.set()
+
+
+worker = threading.Thread(target=work)
+worker.start()
+model = nn.Sequential(nn.Linear(2, 2), Waits(), nn.ReLU())
+model(torch.ones(1, 2))
+worker.join()
+print("through")
+"""
+
+
+def test_a_step_that_is_pending_on_another_thread_ends_with_continue(write: Write) -> None:
+    path = write(PENDING)
+    with Session() as session:
+        session.launch(
+            path,
+            filters=[],
+            functions=[{"name": "layer:1"}],
+            breakpoints={str(path): [line_of(path, "# here")]},
+        )
+        stopped = session.stopped()
+        main = stopped["threadId"]
+        session.request("setFunctionBreakpoints", breakpoints=[])
+        session.console("tp step layer")
+        stopped = session.stopped()
+        session.request("next", threadId=stopped["threadId"])  # it waits in the layer meanwhile
+        stopped = session.stopped()
+        assert stopped["reason"] == "breakpoint" and stopped["threadId"] != main
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert "through" in session.output("stdout")

@@ -279,7 +279,7 @@ def test_run_lists_the_layers_of_a_step(tmp_path: Path) -> None:
             env=adapter_environment(),
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=120,
         )
 
     result = run("--json", str(BLOCKS))

@@ -122,7 +122,7 @@ def test_conditions_are_checked_before_there_is_a_program() -> None:
 
 @pytest.mark.usefixtures("cold")
 def test_without_torch_and_without_debugging(program: Any) -> None:
-    path = program("import time\nprint('here', flush=True)\ntime.sleep(3)  # wait\n")
+    path = program("import time\nprint('here', flush=True)\ntime.sleep(60)  # wait\n")
     with Session() as session:
         session.launch(path, breakpoints={str(path): [line_of(path, "# wait")]})
         session.stopped()

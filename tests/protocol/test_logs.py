@@ -50,7 +50,7 @@ def test_the_environment_may_name_the_folder(tmp_path: Path) -> None:
         env={**adapter_environment(), "TENSORPOINT_LOG_DIR": str(tmp_path / "logs")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert len(list((tmp_path / "logs").glob("tensorpoint.dap-*.log"))) == 1

@@ -96,7 +96,7 @@ def stops(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         ],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=120,
         env=adapter_environment(),
         check=False,
     )

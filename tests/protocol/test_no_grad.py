@@ -97,7 +97,7 @@ def test_run_reports_it(write: Write) -> None:
         env=adapter_environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 3, done.stderr

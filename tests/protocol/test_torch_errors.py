@@ -244,7 +244,7 @@ def run(program: Path, *arguments: str) -> Any:
         env=adapter_environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         check=False,
     )
 

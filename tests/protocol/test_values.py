@@ -70,9 +70,13 @@ def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
 
 
 def seconds(act: Any) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
+    """What it takes at best: a busy machine adds to most attempts."""
+    taken: list[float] = []
+    for _ in range(4):
+        began = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
 
 
 def test_shape_dtype_and_device_come_first_in_place_of_values(editor: Editor) -> None:

@@ -140,7 +140,7 @@ def _start(host: Host) -> subprocess.Popen[bytes]:
 
 
 def _wait_for(host: Host, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while True:
         try:
             host.client.status()

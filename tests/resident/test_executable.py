@@ -59,7 +59,6 @@ def test_without_a_host_it_is_python_too_and_starts_one(host: Host, write: Write
     eventually((host.folder / "host").exists, "a host")
 
 
-@pytest.mark.timeout(240)
 def test_torchrun_starts_its_ranks_from_it(
     shared_host: Host, executable: str, write: Write
 ) -> None:

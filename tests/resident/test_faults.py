@@ -181,7 +181,7 @@ def test_forty_programs_at_once_all_run_as_forks(host: Host) -> None:
         )
         for _ in range(40)
     ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes)
     assert outputs == [f"{only_zygote(host).pid}\n"] * 40
 
@@ -287,6 +287,14 @@ def test_an_import_that_starts_a_thread_is_not_forked(host: Host, write: Write) 
         Environment((sys.executable,), variables, ("threaded",)), wait=True
     )
     assert answer.state == "unavailable" and "has started the thread" in answer.note
+    # Where there is a zygote already, that goes on, and the module is named each time.
+    plain = Environment((sys.executable,), {**variables, "HF_HOME": "/x"})
+    assert host.client.acquire(plain, wait=True).state == "ready"
+    asking = Environment(plain.python, plain.variables, ("json", "threaded"))
+    for _ in range(2):
+        answer = host.client.acquire(asking, wait=True)
+        assert answer.state == "ready"
+        assert "threaded can't be imported ahead (an import has started the thread" in answer.note
 
 
 def test_only_this_user_can_reach_it(host: Host) -> None:

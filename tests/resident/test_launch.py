@@ -374,7 +374,7 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
 
     def until(text: bytes) -> None:
         nonlocal seen
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while text not in seen:
             assert time.monotonic() < end, seen
             seen += os.read(terminal, 1000)

@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
 
 def shapes(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tensorpoint", "shapes", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_json_has_hints_diagnostics_and_the_status_of_a_check(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def run(tmp_path: Path, resident_host: Host | None) -> Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=100,
+            timeout=120,
         )
         return done.returncode, done.stdout
 

@@ -24,7 +24,7 @@ def test_the_examples_run_one_after_the_other(tmp_path: Path) -> None:
         text=True,
         # debugpy tells of frozen modules on standard error.
         env={**adapter_environment(), "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
-        timeout=100,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(

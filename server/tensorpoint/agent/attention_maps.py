@@ -65,7 +65,7 @@ class AttentionMaps(Watch):
         return asked.map
 
     def go_on(self) -> None:
-        """The program goes on."""
+        """The program goes on, with all of its threads."""
         for module, asked in list(self._asked.items()):
             asked.stops += 1
             if asked.stops > _PATIENCE:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
-import struct
+import sys
 
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
+#: In the highest byte of the eight that there are of a page.
+_PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
+_HIGHEST = 7 if sys.byteorder == "little" else 0
 #: Smaller regions are libraries' own.
 _LEAST = 1 << 16
 
@@ -27,6 +29,8 @@ class Maps:
 
     def find(self, address: int, size: int) -> tuple[str, int] | None:
         """The file and the place in it of this memory; None if it is none's, or written to."""
+        if _is_written(address, 1):
+            return None  # as what a program computes: its maps, a millisecond, need not be read
         region = self._region(address, size)
         if region is None or not _is_there(region):
             self._read()
@@ -72,5 +76,5 @@ def _is_written(address: int, size: int) -> bool:
         data = os.pread(number, 8 * (last - first + 1), 8 * first)
     finally:
         os.close(number)
-    pages = struct.unpack(f"{len(data) // 8}Q", data)
-    return any(page & _SWAPPED or page & (_PRESENT | _OF_FILE) == _PRESENT for page in pages)
+    kinds = set(data[_HIGHEST::8])
+    return any(kind & _SWAPPED or kind & (_PRESENT | _OF_FILE) == _PRESENT for kind in kinds)

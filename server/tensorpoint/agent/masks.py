@@ -62,6 +62,18 @@ _PASSING = (
     "Mul",
     "Div",
 )
+#: Layers of torch in which each value of the output is made of many of the input.
+_MIXING = (
+    "BatchNorm",
+    "Bilinear",
+    "Conv",
+    "GRU",
+    "GroupNorm",
+    "LSTM",
+    "LayerNorm",
+    "Linear",
+    "RNN",
+)
 _MAX_NODES = 64
 
 
@@ -77,7 +89,14 @@ def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
         return True
     if "Softmax" in type(consumer).__name__:
         return True
-    return _made_by_masking(tensor)
+    made = _made_by_masking(tensor)
+    return False if made is None and _mixes(consumer) else made
+
+
+def _mixes(module: Module) -> bool:
+    """Whether it is one of torch's layers that multiply and add: they would make NaN of a mask."""
+    kind = type(module)
+    return kind.__module__.startswith("torch.nn.modules.") and kind.__name__.startswith(_MIXING)
 
 
 @unseen

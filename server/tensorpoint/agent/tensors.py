@@ -110,11 +110,11 @@ def _items(name: str, value: object) -> Iterator[tuple[str, object]]:
 def quick_look() -> QuickLook:
     """The look at one output in the usual case; made when torch is there.
 
-    It takes a tensor, what was seen last, and whether the tensor is known to be finite. It returns
-    what to remember of a plain CPU tensor that was seen at this version already or that one sum
-    shows to be finite; None asks for a closer look. It runs once per module and is one Python
-    frame of C calls and attribute reads, bound here and as few as can be: after a convolution each
-    takes some 4 us, and the sum of a small tensor 100, their code being cold by then.
+    It takes a tensor and what was seen last. It returns what to remember of a plain CPU tensor that
+    was seen at this version already or that one sum shows to be finite; None asks for a closer
+    look. It runs once per module and is one Python frame of C calls and attribute reads, bound here
+    and as few as can be: after a convolution each takes some 4 us, and the sum of a small tensor
+    100, their code being cold by then.
     Where the program has modes active, the closer look hides from them.
     """
     torch = sys.modules["torch"]
@@ -123,14 +123,12 @@ def quick_look() -> QuickLook:
     dispatch_modes = torch._C._len_torch_dispatch_stack
     trace, isfinite, reference = torch._C._get_tracing_state, math.isfinite, weakref.ref
 
-    def look(tensor: Any, seen: Seen | None, known: bool = False) -> Seen | None:
+    def look(tensor: Any, seen: Seen | None) -> Seen | None:
         if type(tensor) is not plain or function_modes() or dispatch_modes():
             return None
         version = _NO_VERSION if tensor.is_inference() else tensor._version
         if seen is not None and seen[1] == version != _NO_VERSION and seen[0]() is tensor:
             return seen
-        if known:
-            return reference(tensor), version
         if tensor.is_cpu and not trace():
             try:
                 if isfinite(tensor.detach().sum().item()):

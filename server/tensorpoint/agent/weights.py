@@ -104,11 +104,12 @@ class Weights:
 
         @functools.wraps(original)
         def to(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            if _is_small(tensor) or not self._safely(lambda: _is_plain(tensor)):
+                return original(tensor, *arguments, **options)
+
             def convert() -> Any:
                 return original(tensor, *arguments, **options)
 
-            if not self._safely(lambda: _is_plain(tensor)):
-                return convert()
             try:
                 device, dtype, _, form = parse(*arguments, **options)
             except (TypeError, RuntimeError):  # which `to` says better, or does all the same
@@ -122,12 +123,11 @@ class Weights:
     def _word(self, original: Any, dtype: Any) -> Any:
         @functools.wraps(original)
         def word(tensor: Any, *arguments: Any, **options: Any) -> Any:
-            def convert() -> Any:
+            if arguments or options or _is_small(tensor):
                 return original(tensor, *arguments, **options)
-
-            if arguments or options or not self._safely(lambda: _is_plain(tensor)):
-                return convert()
-            return self._convert(tensor, dtype, convert)
+            if not self._safely(lambda: _is_plain(tensor)):
+                return original(tensor)
+            return self._convert(tensor, dtype, lambda: original(tensor))
 
         return word
 
@@ -185,6 +185,12 @@ class Weights:
             self.remove()
             self._on_fault("keeping weights", error)
             return None
+
+
+def _is_small(tensor: Any) -> bool:
+    """Whether nothing more need be asked, which is so for most. Other classes aren't asked."""
+    kind = type(tensor).__name__
+    return kind not in ("Tensor", "Parameter") or tensor.numel() * 8 < LEAST_BYTES
 
 
 def _is_plain(tensor: Any) -> bool:

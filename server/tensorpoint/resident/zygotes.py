@@ -97,8 +97,9 @@ class Resident:
         self._retired: set[Zygote] = set()
         self._learned = _read_learned(key.name)
         self._unsafe = False
-        #: What clients want imported besides; never forgotten, since the next will ask again.
+        #: What clients want imported besides; and what of that no zygote could live with, and why.
         self._asked: dict[str, None] = {}
+        self._refused: dict[str, str] = {}
         #: Where `tensorpoint dap` finds the way here.
         self._offered: Path | None = None
         self.used = time.monotonic()
@@ -106,7 +107,7 @@ class Resident:
     async def acquire(self, wanted: Environment, wait: bool) -> Answer:
         """Where to ask for a process now; starts a zygote if there is none."""
         self.used = time.monotonic()
-        self._asked |= dict.fromkeys(wanted.preload)
+        self._asked |= dict.fromkeys(name for name in wanted.preload if name not in self._refused)
         note = ""
         if self._zygote is not None and (changed := self._zygote.stale()):
             note = f"{changed} has changed"
@@ -124,13 +125,12 @@ class Resident:
         if self._zygote is not None:
             zygote = self._zygote
             notes = [note] if note else []
+            failed = {**zygote.failed, **self._refused}
             notes += [
-                f"{name} can't be imported ahead ({zygote.failed[name]})"
+                f"{name} can't be imported ahead ({failed[name]})"
                 for name in wanted.preload
-                if name in zygote.failed
+                if name in failed
             ]
-            if self._failure and self._lacks(wanted.preload):
-                notes.append(self._failure)
             return Answer("ready", zygote.socket, zygote.token, zygote.executable, "; ".join(notes))
         if self._starting is None:
             return Answer("unavailable", note=self._failure)
@@ -138,7 +138,7 @@ class Resident:
 
     def _lacks(self, names: tuple[str, ...]) -> bool:
         """Whether there is no zygote that has these, or has tried to import them."""
-        return self._zygote is None or not self._zygote.preloaded.issuperset(names)
+        return self._zygote is None or bool({*names} - self._zygote.preloaded - {*self._refused})
 
     def learn(self, names: tuple[str, ...]) -> None:
         """Have what programs here import imported from now on."""
@@ -159,6 +159,7 @@ class Resident:
     def restart(self) -> None:
         """Forget failures and start afresh."""
         self._failure, self._unsafe = "", False
+        self._refused.clear()
         self._retire("restart")
         if self._starting is None:
             self._start()
@@ -278,6 +279,10 @@ class Resident:
             log = log_folder(self._folder) / f"zygote-{self.key.name}.log"
             lines = log.read_text(errors="replace").strip().splitlines()
             raise _Failed(f"it ended with status {status}: {lines[-1] if lines else ''}")
+        if message["unsafe"] and self._asked:
+            self._refused |= {name: str(message["unsafe"]) for name in self._asked}
+            self._asked.clear()
+            raise _Failed(message["unsafe"])
         if message["unsafe"]:
             if not self._learned or self._unsafe:
                 raise _Failed(message["unsafe"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ z3: Any = _z3  # its types are those of its arguments' defaults
 
 _LOCK = threading.Lock()
 _MILLISECONDS = 500
+#: For one question; what is left then has no answer.
+_SECONDS = 4.0
 #: SMT-LIB has neither.
 _FUNCTIONS = """\
 (define-fun min ((a Int) (b Int)) Int (ite (<= a b) a b))
@@ -99,7 +102,11 @@ def sizes_for(question: Question) -> list[dict[str, int] | None]:
         except z3.Z3Exception:  # a name that SMT-LIB does not know as one
             return [None] * len(question.wanted)
         answers: list[dict[str, int] | None] = []
+        end = time.monotonic() + _SECONDS
         for others in question.wanted:
+            if time.monotonic() > end:
+                answers.append(None)
+                continue
             sizes.solver.push()
             for index, term in enumerate(path[: max(others) + 1]):
                 sizes.solver.add(z3.Not(term) if index in others else term)

@@ -40,6 +40,7 @@ class Options:
     smt2: Path | None = None
     python: str | None = None
     plugins: tuple[str, ...] = ()
+    breaks: bool = False
 
 
 def shapes(options: Options) -> int:
@@ -59,6 +60,7 @@ def shapes(options: Options) -> int:
         object=options.object,
         config=os.path.abspath(options.config) if options.config else "",
         plugins=options.plugins,
+        breaks=options.breaks,
     )
     if options.file:
         try:

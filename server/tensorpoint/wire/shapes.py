@@ -59,6 +59,8 @@ class ShapeRequest:
     known: tuple[KnownCall, ...] = ()
     #: Plugins to load beside those of installed packages, `module:function`.
     plugins: tuple[str, ...] = ()
+    #: Whether torch.compile is asked where it would break the graph, which takes seconds.
+    breaks: bool = False
 
 
 @dataclass(frozen=True)

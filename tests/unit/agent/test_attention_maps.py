@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 
+import torch
 from torch import nn
 
 from tensorpoint.agent.attention_maps import AttentionMaps
+from tests.unit.agent.tapped import Tapped
 
 
 def test_nothing_is_heard_any_more_of_a_module_that_is_gone() -> None:
@@ -23,3 +25,28 @@ def test_nothing_is_heard_any_more_of_a_module_that_is_gone() -> None:
     assert heard == [True, False] and not maps.is_on
     maps.go_on()
     assert heard == [True, False]
+
+
+def test_what_torch_fuses_has_a_map_while_somebody_looks() -> None:
+    """A `TransformerEncoderLayer` in evaluation is one call: its fast path is avoided."""
+    agent = Tapped()
+    maps = AttentionMaps(lambda: None)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1).eval()
+    attention = encoder.layers[0].self_attn
+    x = torch.randn(2, 5, 8)
+    agent.hooks.install()
+    agent.taps.listen([maps])
+    try:
+        assert maps.of(attention) is None
+        with torch.no_grad():
+            encoder(x)
+        found = maps.of(attention)
+    finally:
+        agent.remove()
+    assert torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad():
+        _, expected = attention(x, x, x, average_attn_weights=False)
+    assert found is not None
+    assert torch.allclose(found.weights, expected[0], atol=1e-6)
+    assert not agent.faults

@@ -148,7 +148,8 @@ def test_an_infinity_that_was_computed_is_no_mask(how: str) -> None:
 def test_without_a_gradient_the_code_of_the_module_is_asked(how: str) -> None:
     with torch.no_grad():
         made = {**MASKED, **COMPUTED}[how](scores(grad=False))
-    assert is_mask(made, "hidden", nn.Linear(4, 4)) is None
+    assert is_mask(made, "hidden", User()) is None
+    assert is_mask(made, "hidden", nn.Linear(4, 4)) is False  # which would make a NaN of it
     assert is_masked_output(made, User())
     assert not is_masked_output(made, Surprise())
     assert is_masked_output(made, Surprise(), masked_inside=True)

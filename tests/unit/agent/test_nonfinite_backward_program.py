@@ -177,6 +177,31 @@ def test_a_hook_of_the_users_that_cleans_the_gradient() -> None:
     assert blamed(nn.Sequential(Does(forward, a=lin(), b=lin()), lin())) == []
 
 
+def test_hooks_of_the_users_stay_theirs() -> None:
+    heard: list[str] = []
+
+    class Hooked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            y.register_hook(lambda gradient: heard.append("inside") or gradient * 3)
+            y.retain_grad()
+            return y
+
+    model: Any = nn.Sequential(lin(), Hooked(), lin())
+    with armed() as agent:
+        hidden = model[1](model[0](batch()))
+        handle = hidden.register_hook(lambda _: heard.append("removed"))
+        hidden.register_hook(lambda _: heard.append("after"))
+        handle.remove()
+        other = model[0](batch())
+        assert other._backward_hooks is None  # ours hang on its node
+        other.register_hook(lambda _: heard.append("other"))
+        model[2](hidden + other).sum().backward()
+    assert sorted(heard) == ["after", "inside", "other"]
+    assert torch.equal(hidden.grad, model[2].weight.sum(0).expand_as(hidden) * 3)
+    assert agent.stops == [] and agent.faults == []
+
+
 def test_switched_on_inside_a_step() -> None:
     model = nn.Sequential(lin(), Spoils(), lin())
     loss = model(batch()).sum()

@@ -55,19 +55,47 @@ def test_a_value_made_around_a_harmless_layer_is_seen_there(
     assert agent.event.entered is getattr(model, entered)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU(inplace=True), nn.Identity()])
-def test_a_harmless_layer_after_a_finite_one_is_not_read(activation: nn.Module) -> None:
+def read_in(model: nn.Module, x: torch.Tensor) -> int:
+    """How many outputs are read in a call of the model, in which nothing is bad."""
     with armed() as agent:
-        look, known = agent.nonfinite._look, []
+        look, found = agent.nonfinite._look, []
 
-        def looking(output: Any, seen: Any, is_known: bool = False) -> Any:
-            known.append(is_known)
-            return look(output, seen, is_known)
+        def looking(output: Any, seen: Any) -> Any:
+            if seen is None or seen[0]() is not output:
+                found.append(output)
+            return look(output, seen)
 
         agent.nonfinite._look = looking
-        nn.Sequential(nn.Linear(2, 2), activation, nn.Linear(2, 2))(X)
-    assert known == [False, True, False, False]
+        model(x)
     assert agent.stops == []
+    return len(found)
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.ReLU(), nn.ReLU(inplace=True), nn.Identity(), nn.Dropout(0.5)]
+)
+def test_a_harmless_layer_after_a_finite_one_is_not_read(activation: nn.Module) -> None:
+    assert read_in(nn.Sequential(nn.Linear(2, 2), activation, nn.Linear(2, 2)), X) == 2
+
+
+def test_a_shortcut_around_a_block_is_not_read_again() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.shortcut = nn.Linear(2, 2), nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) + self.shortcut(x)
+
+    # The layers and what the block makes of them; not what came in.
+    assert read_in(nn.Sequential(nn.Linear(2, 2), Block()), X) == 3
+
+
+def test_dropout_overflows_half_precision() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Dropout(0.9))
+    with armed() as agent:
+        model(torch.full((64,), 6e4, dtype=torch.float16))
+    assert agent.places == ["1"]
 
 
 def test_a_tuple_of_what_was_looked_at_holds_no_surprise() -> None:

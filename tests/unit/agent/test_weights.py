@@ -435,7 +435,7 @@ def test_without_room_it_loads_as_ever(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
     )
     assert done.stdout == "0\n3\n8 []\n", done.stderr
 

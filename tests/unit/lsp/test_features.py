@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tensorpoint.lsp import words
 from tensorpoint.lsp.features.code_lens import code_lenses
 from tensorpoint.lsp.features.diagnostics import diagnostics
 from tensorpoint.lsp.features.hover import hover
@@ -260,25 +259,6 @@ def test_inline_values_are_looked_up_up_to_the_line_that_has_stopped() -> None:
         (10, "x"),
     ]
     assert inline_values(view(inlineValues=False), whole(), context) == []
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((25_557_032, "25.6 M"), (999, "999"), (8.03e9, "8.03 G"), (1000, "1 k")),
-        *((999_499, "999 k"), (999_500, "1 M"), (5e15, "5000 T")),
-    ],
-)
-def test_amounts_have_three_digits(number: float, text: str) -> None:
-    assert words.amount(number) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(1023, "1023 bytes"), (1 << 10, "1 KiB"), (1000 << 10, "1000 KiB"), (3 << 29, "1.5 GiB")],
-)
-def test_memory_is_in_the_units_it_is_bought_in(size: int, text: str) -> None:
-    assert words.memory(size) == text
 
 
 def test_hints_beyond_the_text_are_left_out() -> None:

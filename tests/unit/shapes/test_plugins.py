@@ -45,7 +45,7 @@ def shapes(path: Path, site: Path, *options: str) -> Any:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
     )
     assert not done.stderr, done.stderr
     return json.loads(done.stdout)

@@ -29,13 +29,17 @@ class Arguments:
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def dispatch_mode(run: Run) -> Any:
-    """A `TorchDispatchMode` that hands each operation to `run`; inside it no mode is active."""
-    return _mode_class()(run)
+def dispatch_mode(run: Run, again: bool = False) -> Any:
+    """A `TorchDispatchMode` that hands each operation to `run`; inside it no mode is active.
+
+    `again`: for code that the program has run already, so that the compiler is loaded by now if
+    that needs it. To keep a mode from the compiler torch loads it, at the first operation: 1.4 s.
+    """
+    return _mode_class(not again or "torch._dynamo" in sys.modules)(run)
 
 
 @cache
-def _mode_class() -> Any:
+def _mode_class(keeps_from_compiler: bool) -> Any:
     """Made once: to make a class of modes takes torch 0.2 ms."""
     base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
 
@@ -48,6 +52,10 @@ def _mode_class() -> Any:
         def ignore_compile_internals(cls) -> bool:
             """Else torch.compile would leave alone for good what is first called inside."""
             return True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return keeps_from_compiler
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

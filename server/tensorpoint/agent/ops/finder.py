@@ -22,7 +22,7 @@ class Finder:
 
     def mode(self) -> AbstractContextManager[Any]:
         """While it is on, operations of this thread are counted."""
-        return dispatch_mode(self._run)
+        return dispatch_mode(self._run, again=True)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = named(func, args, kwargs)

@@ -68,6 +68,13 @@ class Made:
             return all(source.is_meant for source in self.sources.values())
         return self.name in _CONSTANTS or bool(self.outside)
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether fewer numbers came out than were bad already, as of a row that is masked."""
+        return not self.is_view and any(
+            self.elements < source.elements for source in self.sources.values()
+        )
+
     def likely_way(self) -> list[Made]:
         """The operations from the producer, which made the value, to this one, which has it."""
         return self._meant_way() if self.is_meant else self._way()

@@ -137,7 +137,7 @@ class Recorder:
         running = sys.modules["torch"]._C._current_autograd_node()
         self._outer_node = None if runs_node else running
         self._look_quickly = quick_look()
-        return dispatch_mode(self._run)
+        return dispatch_mode(self._run, again=self._is_replay)
 
     def of(self, tensor: torch.Tensor) -> Made | None:
         """What made the numbers of a bad tensor; None if nothing that was seen here."""
@@ -337,7 +337,7 @@ class Recorder:
         )
         if not any(source.has_nan for source in made.followed()):
             made.operation = self._whole(made, call, outputs, place, node)
-            if not made.is_meant:
+            if made.is_reduced or not made.is_meant:
                 made.cause, made.operands = self._describe(made.operation)
         self._made[key] = self._newest[key[0]] = made
 

@@ -73,6 +73,8 @@ class Stepper:
         self._views: dict[int, View] = {}
         #: By thread ident: the suspended threads, as the client knows them.
         self._suspended: dict[int, int] = {}
+        #: Whether a step was asked for at this stop: else the program goes on, with all threads.
+        self._is_asked = False
         self._returns = Returns()
         self._backward = Backward(self._on_backward_layer, self._owner)
         #: The threads that wait in a backward pass, which threads of autograd's serve at times.
@@ -108,6 +110,7 @@ class Stepper:
             aimed = view.targets[target]
         owner = self._owner()
         self._start()
+        self._is_asked = True
         self._goals[owner] = Goal(how, view.level, None if aimed is None else weakref.ref(aimed))
         self._wait_for_exits()
 
@@ -121,6 +124,7 @@ class Stepper:
         target = 0 if first else self.order.before(number, view.level)
         if target is None:
             raise StepError("there is no layer before this one")
+        self._is_asked = True
         self._back_to[get_ident()] = target
 
     def targets(self, number: int) -> list[str]:
@@ -184,12 +188,16 @@ class Stepper:
 
     def _before_suspension(self, frame: FrameType) -> None:
         """Whatever stops a thread is the end of its step."""
+        if not self._suspended:
+            self._is_asked = False
         self._suspended[get_ident()] = suspension.dap_thread_id()
         self._goals.pop(self._owner(), None)
 
     def _after_suspension(self) -> None:
         self._suspended.pop(get_ident(), None)
         self._views.pop(get_ident(), None)
+        if not self._is_asked:  # those that are pending on threads that weren't suspended
+            self._goals.clear()
         if self.is_on and not (self._goals or self._views or self._back_to or self._trace):
             try:
                 self.stop()

@@ -2,7 +2,8 @@
 watches and the console: `nonfinite(x)`, `grad_norm(self.fc1.weight) > 3`, `entropy(att) < 0.2`.
 
 A value is a tensor, a module (its parameters), or whatever holds tensors. Each raises TypeError for
-what it can't measure: a condition that silently is false would never stop.
+what it can't measure: a condition that silently is false would never stop. On CUDA each tensor is
+measured as `devices` does it: a stream that hangs is told of, and not waited for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..tensors import (
@@ -28,6 +30,7 @@ from .plain import (
     elements_of,
     gradient_of,
     is_module,
+    is_on_cpu,
     is_tensor,
     keeps_gradient,
     plain,
@@ -68,12 +71,21 @@ class Measures:
 
 def nonfinite(value: Any) -> bool:
     """Whether a tensor in `value` has a NaN or an infinity."""
-    return any(has_nonfinite(numbers) for numbers in _numbers(value, "nonfinite"))
+    return any(_has_nonfinite(numbers, "nonfinite") for numbers in _numbers(value, "nonfinite"))
+
+
+def _has_nonfinite(numbers: Any, name: str) -> bool:
+    if is_on_cpu(numbers):
+        return has_nonfinite(numbers)
+    return numbers.is_floating_point() and not math.isfinite(_largest(numbers, name))
 
 
 def absmax(value: Any) -> float:
     """The largest magnitude; NaN if there is one, 0 where there is no element."""
-    found = [absmax_of(numbers) for numbers in _floating(value, "absmax")]
+    found = [
+        absmax_of(numbers) if is_on_cpu(numbers) else _largest(numbers, "absmax")
+        for numbers in _floating(value, "absmax")
+    ]
     numbers = [number for number in found if number is not None]
     if any(number != number for number in numbers):
         return math.nan
@@ -88,26 +100,25 @@ def zero_fraction(value: Any) -> float:
         # A sparse one keeps fewer than it has; of a distributed one the others are elsewhere.
         is_whole = read(tensor, "layout") is sys.modules["torch"].strided
         count = elements_of(numbers) if is_whole else elements_of(tensor)
-        zeros += count - _count_nonzero(numbers)
+        zeros += count - _count_nonzero(numbers, "zero_fraction")
         total += count
     return zeros / total if total else 0.0
 
 
-@unseen
-def _count_nonzero(numbers: Any) -> int:
-    return int(sys.modules["torch"].count_nonzero(numbers).item())
+def _count_nonzero(numbers: Any, name: str) -> float:
+    return _measured(numbers, sys.modules["torch"].count_nonzero, name)
 
 
 def norm(value: Any) -> float:
     """The 2-norm of all tensors in `value`."""
-    return _joined(norms_of(_floating(value, "norm")))
+    return _joined_norm(_floating(value, "norm"), "norm")
 
 
 def grad_norm(value: Any) -> float:
     """The 2-norm of the gradients: of a parameter, of all of a module, of all in a container."""
     gradients = (gradient_of(tensor) for tensor in _trained(value, "grad_norm"))
     found = [gradient for gradient in gradients if gradient is not None]
-    return _joined(norms_of([_numbers_of(gradient, "grad_norm") for gradient in found]))
+    return _joined_norm([_numbers_of(gradient, "grad_norm") for gradient in found], "grad_norm")
 
 
 def no_grad(value: Any) -> bool:
@@ -128,8 +139,12 @@ def entropy(weights: Any) -> float:
     values = values_of(weights)
     if values is None or values.dim() == 0 or values.numel() == 0:
         raise TypeError("entropy: it needs a floating tensor with at least one dimension")
+    return _measured(values, _lowest_entropy, "entropy")
+
+
+def _lowest_entropy(weights: Any) -> Any:
     torch = sys.modules["torch"]
-    values = values.float()
+    values = weights.float()
     visible = (values > 0).sum(-1)
     rows = torch.special.entr(values).sum(-1)
     counts = visible > 1
@@ -137,12 +152,38 @@ def entropy(weights: Any) -> float:
     if share.dim() >= 3:
         heads = share.transpose(0, -2).reshape(share.shape[-2], -1)
         seen = counts.transpose(0, -2).reshape(share.shape[-2], -1).sum(1).clamp(min=1)
-        return float((heads.sum(1) / seen).amin().item())
-    return float((share.sum() / counts.sum().clamp(min=1)).item())
+        return (heads.sum(1) / seen).amin()
+    return share.sum() / counts.sum().clamp(min=1)
 
 
-def _joined(norms: list[float | None]) -> float:
-    return math.sqrt(math.fsum(item * item for item in norms if item is not None))
+@unseen
+def _measured(numbers: Any, work: Callable[[Any], Any], name: str) -> float:
+    """The number that `work` makes of a tensor where that is. Raises TypeError where none comes."""
+    found = devices.fetch(numbers, lambda: work(numbers))
+    if isinstance(found, Unavailable):
+        raise TypeError(f"{name}: {found.reason}")
+    return float(found)
+
+
+def _largest(numbers: Any, name: str) -> float:
+    """The largest magnitude, NaN if there is one: one pass without a temporary."""
+    norm = sys.modules["torch"].linalg.vector_norm
+    return _measured(numbers, lambda x: norm(x, math.inf), name) if elements_of(numbers) else 0.0
+
+
+def _joined_norm(numbers: list[Any], name: str) -> float:
+    torch = sys.modules["torch"]
+    at_once: list[Any] = []
+    norms: list[float] = []
+    for item in numbers:
+        if is_on_cpu(item) and item.element_size() > 2:
+            at_once.append(item)
+            continue
+        # (The norm of halves can be too large for their type.)
+        dtype = torch.float64 if item.dtype is torch.float64 else torch.float32
+        norms.append(_measured(item, partial(torch.linalg.vector_norm, dtype=dtype), name))
+    norms += [norm for norm in norms_of(at_once) if norm is not None]
+    return math.sqrt(math.fsum(norm * norm for norm in norms))
 
 
 def _tensors(value: Any, name: str) -> list[Any]:
@@ -184,6 +225,8 @@ def _numbers_of(tensor: Any, name: str) -> Any:
     """A tensor's numbers as a plain real one. Raises TypeError where there are none to read."""
     torch = sys.modules["torch"]
     if read(tensor, "layout") is torch.sparse_coo and not call(tensor, "is_coalesced"):
+        if not is_on_cpu(tensor):
+            raise TypeError(f"{name}: to coalesce a sparse tensor would wait for its device")
         tensor = call(plain(tensor), "coalesce")  # it may keep several summands of one element
     numbers, _ = figures.numbers_of(tensor, may_be_empty=True)
     if isinstance(numbers, Unavailable):

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from ...wire import TensorSummary
 from .. import explain
@@ -29,7 +30,16 @@ from ..modules import Call, Names, keywords_of
 from ..ops.suspect import ForwardSuspect, Suspect
 from ..rules import Rule
 from ..slots import Slots
-from ..tensors import QuickLook, has_nonfinite, quick_look, remember, same, summarise, tensors_in
+from ..tensors import (
+    QuickLook,
+    Seen,
+    has_nonfinite,
+    quick_look,
+    remember,
+    same,
+    summarise,
+    tensors_in,
+)
 from .base import LOSS, STATE, Event, Watch
 
 if TYPE_CHECKING:
@@ -76,7 +86,8 @@ class Nonfinite(Watch):
         self._slots, self._is_precise = Slots(), False
         torch = sys.modules["torch"]
         self._function_modes = torch._C._len_torch_function_stack
-        self._keepers = frozenset(getattr(torch.nn, name, None) for name in _KEEPERS)
+        self._plain: Any = torch.Tensor
+        self._keepers = frozenset(getattr(torch.nn, name, None) for name in _KEEPERS + _DROPOUTS)
         self._dropouts = frozenset(getattr(torch.nn, name, None) for name in _DROPOUTS)
         self._wide = frozenset(getattr(torch, name) for name in _WIDE)
         if not self._rules:
@@ -115,20 +126,17 @@ class Nonfinite(Watch):
 
         It runs for each module: in the usual case it is two Python frames, with that of the look.
         """
-        known, look, kind = False, self._look, type(call.module)
-        keeps = kind in self._keepers or (
-            kind in self._dropouts
-            and not self._function_modes()  # they would see the next
-            and getattr(output, "dtype", None) in self._wide
-        )
-        if keeps and outer and call.args:
+        seen, look = None, self._look
+        if type(call.module) in self._keepers and outer and call.args:
             # What it received is what a call before it returned, found finite.
             for around in outer[-2:]:
-                seen = around.checked
-                if seen is not None and seen[0]() is call.args[0] and seen[1] == call.version:
-                    known = "forward" not in call.module.__dict__
+                checked = around.checked
+                if checked and checked[0]() is call.args[0] and checked[1] == call.version:
+                    seen = self._keep(call, output)
         is_finite = bad = False
-        if type(output) is tuple:  # `attention(x)` returns its output and None, or the weights
+        if seen is not None:
+            is_finite = True
+        elif type(output) is tuple:  # `attention(x)` returns its output and None, or the weights
             seen = None
             for item in output:
                 if item is not None and look(item, call.checked) is None:
@@ -136,7 +144,7 @@ class Nonfinite(Watch):
             else:
                 is_finite = True
         else:
-            seen = look(output, call.checked, known)
+            seen = look(output, call.checked)
             is_finite = seen is not None
         if not is_finite and not self._defer(call, output):
             bad = self._look_closer(call, outer, output)
@@ -151,6 +159,16 @@ class Nonfinite(Watch):
                 self._rearm(rule, call)
         for rule in self._every:
             self._observe_finite(rule, call)
+
+    def _keep(self, call: Call, output: Any) -> Seen | None:
+        """What to remember of a layer's output that is finite since what it received is."""
+        if type(output) is not self._plain or self._function_modes() or output.is_inference():
+            return None
+        if type(call.module) in self._dropouts and output.dtype not in self._wide:
+            return None
+        if "forward" in call.module.__dict__:
+            return None
+        return ref(output), output._version
 
     def _defer(self, call: Call, output: Any) -> bool:
         """Leave the look at an output on CUDA to the end of the step."""

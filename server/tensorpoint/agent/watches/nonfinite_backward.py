@@ -18,6 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -129,7 +130,12 @@ class NonfiniteBackward(Watch):
                 flow = Flow()
                 flow.maker = flow.module = module
                 flow.inside = inside
-                self._passes.follow(flow, item)
+                if type(item) is plain and item._backward_hooks is None:  # `follow`, in this frame
+                    item._backward_hooks = {0: partial(self._passes.came_by, flow)}
+                    item.grad_fn._register_hook_dict(item)
+                    item._backward_hooks = None
+                else:
+                    self._passes.follow(flow, item)
             returned.append((weakref.ref(item), version, flow))
             if len(returned) == _MAX_OUTPUTS:
                 break

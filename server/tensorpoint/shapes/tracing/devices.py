@@ -33,6 +33,7 @@ from .source import FileModule
 _ATEN = torch.ops.aten
 _SPEAKS = re.compile(r"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\baccelerator\b|\.to\(device\)")
 _SEVERAL = re.compile(r"cuda:[1-9{]|set_default_|device_map|device_ids|offload|\bdevice\(f")
+_TENSOR: Any = torch.Tensor  # whose attributes are descriptors
 _META = torch.device("meta")
 _PLAYED = torch.device("cuda", 0)
 #: What takes tensors of two devices.
@@ -67,7 +68,7 @@ class _Played(TorchFunctionMode):
         if name == "__get__" and isinstance(first, torch.Tensor):
             answer = _ATTRIBUTES.get(func)
             if answer is not None:
-                return answer(func(first), torch.Tensor.is_meta.__get__(first))
+                return answer(func(first), _TENSOR.is_meta.__get__(first))
         if name == "cpu" and isinstance(first, torch.Tensor):
             return torch.zeros(first.shape, dtype=first.dtype, device="cpu")
         if name == "cuda" and isinstance(first, torch.Tensor):
@@ -81,9 +82,9 @@ class _Played(TorchFunctionMode):
 
 
 _ATTRIBUTES: dict[Any, Any] = {
-    torch.Tensor.device.__get__: lambda device, is_meta: _PLAYED if is_meta else device,
-    torch.Tensor.is_cuda.__get__: lambda _, is_meta: is_meta,
-    torch.Tensor.is_meta.__get__: lambda _, is_meta: False,
+    _TENSOR.device.__get__: lambda device, is_meta: _PLAYED if is_meta else device,
+    _TENSOR.is_cuda.__get__: lambda _, is_meta: is_meta,
+    _TENSOR.is_meta.__get__: lambda _, is_meta: False,
 }
 
 
@@ -116,8 +117,8 @@ class _Checked(TorchDispatchMode):
             if not self.made(operands):
                 raise _Unknown
             raise _Mixed("Expected all tensors to be on the same device, found cuda:0 and cpu")
-        if func is _ATEN.copy_.default and args[1].is_meta and not args[0].is_meta:
-            return args[0]
+        if func is _ATEN.copy_.default and moved and not tensors[0].is_meta:
+            return tensors[0]
         value = func(*args, **(kwargs or {}))
         known = self.made(stayed) or func is _ATEN.lift_fresh.default
         for each in tree_leaves(value):

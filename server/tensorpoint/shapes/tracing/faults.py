@@ -34,7 +34,7 @@ _LARGE = (1025, 4097)
 #: For all limits of a call.
 _SECONDS = 4.0
 #: About a second on one core.
-_MOST_REAL_FLOPS = 20_000_000_000
+MOST_REAL_FLOPS = 20_000_000_000
 
 
 def said(target: Target) -> bool:
@@ -111,7 +111,7 @@ def diagnostic(
 def dtype_faults(probed: Probed, source: Source) -> Iterator[ShapeDiagnostic]:
     """What meta kernels let pass: many of them don't compare dtypes."""
     target, sizes = probed.target, probed.runs[0].sizes
-    if too_large(target) or (probed.flops or 0) > _MOST_REAL_FLOPS:
+    if too_large(target) or (probed.flops or 0) > MOST_REAL_FLOPS:
         return
     error = real_error(target, sizes)
     fault = fault_of(error, source) if error is not None else None

@@ -41,7 +41,7 @@ from .symbolic import Symbolic, conditions_of, trace_symbolic
 #: Asks for sizes: a `Question` as JSON has it; answers sizes, or None for each that has none.
 Ask = Callable[[Any], Any]
 
-_MOST_OF_TORCH = 24
+_MOST, _MOST_OF_TORCH = 64, 24
 _MOST_TOGETHER = 64
 _PASSES = 3
 
@@ -127,7 +127,7 @@ class Flips:
 
     def _worth(self, conditions: list[Condition]) -> list[Condition]:
         """Those of the file, then, where the inputs were said, some of torch's."""
-        own = [each for each in conditions if each.own]
+        own = [each for each in conditions if each.own][:_MOST]
         if not said(self._probed.target):
             return own
         return own + [each for each in conditions if not each.own][:_MOST_OF_TORCH]

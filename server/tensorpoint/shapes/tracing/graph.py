@@ -1,7 +1,7 @@
 """The FX graph of a run: a node for each operation, with its value and its place in the file.
 
-Not `make_fx`, which a call has to be followed by proxies for (12 of 13 text models, at three times
-the cost): a dispatch mode that writes down what passes. Nodes are `call_function` with torch's own
+Not `make_fx`, which got through 12 of 13 text models at three times the cost: a dispatch mode that
+writes down what passes. Nodes are `call_function` with torch's own
 operators as targets; `node.meta["val"]` is the value, fake or meta, as elsewhere in torch, and
 `node.meta["place"]` the span in the file. What comes from outside is a `placeholder` with the name
 of the parameter or input, and sizes that are symbols stand as text. An operation in place gives a

@@ -25,6 +25,7 @@ from ...wire.shapes import (
     TracedInput,
 )
 from .beside import Beside
+from .breaks import CannotExplain, graph_breaks
 from .choosing import Example, step_examples, try_inputs
 from .devices import device_faults
 from .errors import first_line
@@ -40,6 +41,7 @@ from .faults import (
     squeezed_batch,
 )
 from .flips import Ask, Flips
+from .gradients import gradient_cuts
 from .hints import hints_of, merged, text_of
 from .inputs import (
     BadSpec,
@@ -52,6 +54,7 @@ from .inputs import (
     spec_text,
     tensors,
 )
+from .numeric import numeric_faults
 from .objects import load_object, make_object
 from .plugins import Plugins
 from .probing import Failed, Probed
@@ -74,7 +77,8 @@ from .values import Values
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
-_FLIP_SECONDS = 6.0
+#: For the other sides of branches: of one call, and of all in a file.
+_FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
 _OURS = str(Path(__file__).parents[2])
 
 
@@ -159,8 +163,10 @@ class _Table:
     def __init__(
         self, file: FileModule, request: ShapeRequest, ask: Ask | None, plugins: Plugins
     ) -> None:
-        self._file, self._thorough, self._ask, self._plugins = file, request.symbolic, ask, plugins
+        self._file, self._ask, self._plugins = file, ask, plugins
+        self._thorough, self._breaks = request.symbolic, request.breaks
         self._known, self._object = request.known, bool(request.object)
+        self._flip_seconds = _ALL_FLIP_SECONDS
         self.values, self.beside = Values(file), Beside(file.source.path)
         self.probed: list[Probed] = []
         self.calls: list[TracedCall] = []
@@ -191,8 +197,15 @@ class _Table:
             self.diagnostics += limit_faults(found, limits, source)
             self.diagnostics += squeezed_batch(found, self._file.sites, spec.limits)
             self.diagnostics += device_faults(found, self._file)
+            self.diagnostics += gradient_cuts(found, source)
+            self.diagnostics += numeric_faults(found, symbolic, spec.limits, source)
             if self._ask is not None:
                 self._turn(found, symbolic, spec.limits, limits)
+            if self._breaks:
+                try:
+                    self.diagnostics += graph_breaks(found, self._file)
+                except CannotExplain as error:
+                    self.untraced.append(str(error))
             return
         faults = list(failures(found, source))
         self.diagnostics += faults
@@ -244,12 +257,14 @@ class _Table:
         rules = limits_on(declared, found.target.symbols)
         if said(found.target):  # what fails beyond them has been said
             rules += [limit.rule for limit in limits]
+        began = time.monotonic()
         flips = Flips(
             *(found, self._file.source, self._file.sites),
-            *(_smt(rules), self._ask, _FLIP_SECONDS),
+            *(_smt(rules), self._ask, min(_FLIP_SECONDS, self._flip_seconds)),
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+        self._flip_seconds -= time.monotonic() - began
 
 
 def _given(texts: tuple[str, ...]) -> Spec:

@@ -40,8 +40,11 @@ _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.A
 class FileModule:
     """The file at work: `namespace` has its names, `sites` its recorded places."""
 
-    def __init__(self, source: Source, name: str = MODULE, package: str = "") -> None:
+    def __init__(
+        self, source: Source, name: str = MODULE, package: str = "", *, rewritten: bool = True
+    ) -> None:
         self.source = source
+        self._rewritten = rewritten
         self.recorder = Recorder(source.path)
         #: Why classes are not there.
         self.problems: list[str] = []
@@ -83,6 +86,21 @@ class FileModule:
         for statement in self._statements:
             self._execute(statement)
 
+    def as_it_is(self) -> FileModule:
+        """The same file once more, not rewritten; as a script or as a library, as this one."""
+        package = self.module.__package__ or ""
+        plain = FileModule(self.source, self.module.__name__, package, rewritten=False)
+        if package:
+            plain.namespace["__builtins__"] = vars(builtins)
+            plain.module.__spec__ = self.module.__spec__
+            plain.load_all()
+        else:
+            plain.load()
+        return plain
+
+    def _plain(self, statement: ast.stmt) -> types.CodeType:
+        return compile(ast.Module([statement], []), self.source.path, "exec", dont_inherit=True)
+
     def demand(self, name: str) -> Any:
         """Run the statement that binds `name`. Raises NameError, with the reason."""
         if name in self.namespace:  # asked for by an expression with names of its own
@@ -122,7 +140,7 @@ class FileModule:
         if id(statement) in self._run:
             return
         self._run.add(id(statement))
-        code = self._rewriter.rewrite(statement)
+        code = self._rewriter.rewrite(statement) if self._rewritten else self._plain(statement)
         while True:
             try:
                 exec(code, self.namespace)

@@ -189,29 +189,30 @@ def _expected(
 def _values(
     observation: Observation, names: dict[Any, str], compared: Sequence[Sizes]
 ) -> tuple[tuple[int, ...], ...] | None:
-    import sympy  # torch has it
-
-    dims: tuple[Any, ...] = sizes_of(observation.snapshot)
     rows: list[tuple[int, ...]] = []
     for sizes in compared:
-        numbers = {symbol: sympy.Integer(sizes[name]) for symbol, name in names.items()}
-        row: list[int] = []
-        for dim in dims:
-            if isinstance(dim, int):
-                row.append(dim)
-                continue
-            # As it was then: in `expr` a symbol that became a number later is one, by a loop over a
-            # size for one.
-            expression = getattr(dim.node, "_expr", dim.node.expr)
-            try:
-                value = expression.xreplace(numbers)
-            except ZeroDivisionError:  # a size that these sizes are too small for
-                return None
-            if not value.is_number:
-                return None
-            row.append(int(value))
-        rows.append(tuple(row))
+        row = [at_sizes(dim, names, sizes) for dim in sizes_of(observation.snapshot)]
+        known = tuple(size for size in row if size is not None)
+        if len(known) < len(row):
+            return None
+        rows.append(known)
     return tuple(rows)
+
+
+def at_sizes(dim: Any, names: dict[Any, str], sizes: Sizes) -> int | None:
+    """The value of a size of FX; None if it hangs on more than these."""
+    import sympy  # torch has it
+
+    if isinstance(dim, int):
+        return dim
+    numbers = {symbol: sympy.Integer(sizes[name]) for symbol, name in names.items()}
+    try:
+        # As it was then: in `expr` a symbol that became a number later is one, by a loop over a
+        # size for one.
+        value = getattr(dim.node, "_expr", dim.node.expr).xreplace(numbers)
+    except ZeroDivisionError:  # a size that these sizes are too small for
+        return None
+    return int(value) if value.is_number else None
 
 
 def conditions_of(symbolic: Symbolic) -> Iterator[Condition]:

@@ -1,5 +1,9 @@
 """One line each that makes a bad value of an activation `x`: in a forward, or in its backward.
 
+Among them are the patterns of numeric bug reports: a root and a norm by hand at 0, a hidden branch
+of `where`, acos at 1, a fully masked row, no labels, logsumexp of nothing, p·log p, log of softmax,
+svd with ties, a residual in float16, an exploding recurrence.
+
 The line is marked; the operation is the one that is to be named.
 """
 
@@ -140,12 +144,41 @@ def digamma_at_zero(x: torch.Tensor) -> torch.Tensor:
     return x * torch.digamma(zeros(x))  # <- digamma
 
 
+def entropy_at_zero(x: torch.Tensor) -> torch.Tensor:
+    p = zeros(x).relu()
+    return x - p * p.log()  # <- log
+
+
+def logarithm_of_softmax(x: torch.Tensor) -> torch.Tensor:
+    steps = torch.arange(x.shape[-1]) * 1000.0
+    probs = (zeros(x).float() + steps).softmax(-1)
+    return x + probs.log()  # <- log
+
+
+def logsumexp_of_nothing(x: torch.Tensor) -> torch.Tensor:
+    scores = x.masked_fill(x == x, float("-inf"))
+    return x + scores.logsumexp(-1, keepdim=True)  # <- logsumexp
+
+
+def residual_in_half(x: torch.Tensor) -> torch.Tensor:
+    stream = (zeros(x).float() + 60000.0).half()
+    return x + (stream + stream)  # <- add
+
+
+def recurrence(x: torch.Tensor) -> torch.Tensor:
+    h = zeros(x).float() + 1.0
+    for _ in range(50):
+        h = h * 10.0  # <- mul
+    return x + h
+
+
 FORWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     *(log_of_negative, log_of_zero, log1p_of_minus_one, root_of_negative, inverse_root_of_zero),
     *(zero_by_zero, one_by_zero, division_in_place, infinity_minus_infinity, exponential, power),
     *(product_of_two, product_of_all, sum_of_all, to_half, matrix_product, inverse_cosine),
     *(inverse_hyperbolic_tangent, logit_of_one, inverse_error_function, masked_row),
     *(variance_of_one, mean_of_none, all_ignored, normalised_without_eps, digamma_at_zero),
+    *(entropy_at_zero, logarithm_of_softmax, residual_in_half, recurrence),
 )
 
 
@@ -181,9 +214,20 @@ def masked_exponential(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x == x, x, grown)
 
 
+def masked_log2(x: torch.Tensor) -> torch.Tensor:
+    gain = zeros(x).log2()  # <- log2
+    return torch.where(x == x, x, gain)
+
+
+def svd_of_ties(x: torch.Tensor) -> torch.Tensor:
+    matrix = torch.eye(3) + zeros(x).float().sum()
+    u, _, v = torch.linalg.svd(matrix)  # <- _linalg_svd
+    return x + (u * v).sum()
+
+
 BACKWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     *(root_at_zero, norm_by_hand, fractional_power_at_zero, inverse_cosine_at_one),
-    *(masked_logarithm, masked_quotient, masked_exponential),
+    *(masked_logarithm, masked_quotient, masked_exponential, masked_log2, svd_of_ties),
 )
 
 

@@ -1,7 +1,7 @@
 """Each fault, wherever it is: the operation and its line are named.
 
 In a module of its own, between the calls of a forward, under autocast, in a checkpointed block of
-either kind, and in a layer of a transformers model.
+either kind, in a layer of a transformers model, and in a loss that is outside of any module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tensorpoint
-from tests.unit.agent.ops.faults import BACKWARD, FORWARD, expected
+from tests.unit.agent.ops.faults import BACKWARD, FORWARD, expected, logsumexp_of_nothing
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
 
@@ -77,6 +77,11 @@ def in_transformers(fault: Fault) -> Any:
     return lambda: model(torch.randint(0, 20, (2, 5))).last_hidden_state
 
 
+def in_loss(fault: Fault) -> Any:
+    model, x = nn.Linear(4, 4), torch.randn(3, 4)
+    return lambda: fault(model(x))
+
+
 CONTEXTS: dict[str, Callable[[Fault], Any]] = {
     "module": in_module,
     "forward": in_forward,
@@ -84,6 +89,7 @@ CONTEXTS: dict[str, Callable[[Fault], Any]] = {
     "checkpoint": partial(under_checkpoint, reentrant=False),
     "reentrant checkpoint": partial(under_checkpoint, reentrant=True),
     "transformers": in_transformers,
+    "loss": in_loss,
 }
 
 
@@ -95,7 +101,7 @@ def first_stop(fault: Fault, context: str, *, backward: bool) -> Any:
     with tensorpoint.watch("nonfinite()", on=stops.append):
         with casting:
             output = run()
-        if backward:
+        if backward or context == "loss":
             output.float().square().sum().backward()
     assert stops, "it did not stop"
     return stops[0]
@@ -113,6 +119,17 @@ def test_in_a_forward(fault: Fault, context: str) -> None:
     assert stop.operation is not None, stop.text
     assert (stop.operation.name.split(".")[1], stop.operation.line) == (wanted.op, wanted.line)
     assert stop.operation.cause is not None
+
+
+@pytest.mark.parametrize("context", ["module", "transformers", "loss"])
+def test_a_row_of_nothing(context: str) -> None:
+    """Its -inf comes of a mask: a layer behind it that makes a NaN of that would be named."""
+    stop, wanted = (
+        first_stop(logsumexp_of_nothing, context, backward=False),
+        expected(logsumexp_of_nothing),
+    )
+    assert (stop.operation.name, stop.operation.line) == ("aten.logsumexp.default", wanted.line)
+    assert "holds nothing but -inf (" in stop.operation.cause
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -21,7 +21,7 @@ CHECK = Path(__file__).with_name("operands_check.py")
 
 @pytest.mark.parametrize("python", [sys.executable, *other_pythons().values()])
 def test_operands_are_found_by_every_python_without_running_the_program(python: str) -> None:
-    done = subprocess.run([python, CHECK], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([python, CHECK], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "ok", done.stdout + done.stderr
 
 

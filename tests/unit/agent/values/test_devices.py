@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,13 +12,24 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from tensorpoint.agent.values import children, devices, figures, pages, plain, summary, view
+from tensorpoint.agent.values import (
+    children,
+    devices,
+    figures,
+    measures,
+    pages,
+    plain,
+    summary,
+    view,
+)
 from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.measures import Measures
 from tensorpoint.agent.values.nodes import ALL, Node
 from tensorpoint.agent.values.view import View
 
 #: What only looks at metadata, or makes another view.
 _FREE = {"aten::detach", "detach", "aten::alias", "aten::as_strided"}
+INF, NAN = float("inf"), float("nan")
 
 
 def operations(act: Callable[[], Any]) -> set[str]:
@@ -61,3 +74,63 @@ def test_what_a_device_has_not_answered_is_said(monkeypatch: pytest.MonkeyPatch)
     assert figures.figures_of(tensor) == devices.Unavailable(devices._BUSY)
     assert "busy" in children.statistics_node(tensor).text
     assert "busy" in children.histogram_node(tensor).text
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "is_on_cpu", lambda tensor: False)
+
+
+VALUES = (
+    torch.tensor([[3.0, -4.0, 0.0]]),
+    torch.tensor([1.0, NAN]),
+    torch.tensor([-INF, 0.0]),
+    torch.full((4,), 60000.0).half(),
+    torch.tensor([1, -7, 0]),
+    torch.empty(0),
+    torch.nn.Linear(3, 2),
+)
+
+
+@pytest.mark.parametrize("name", ["nonfinite", "absmax", "norm", "zero_fraction"])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: str(getattr(value, "shape", "module")))
+def test_metrics_on_a_device_are_those_of_the_cpu(
+    name: str, value: Any, request: pytest.FixtureRequest
+) -> None:
+    measure = Measures(Known()).functions[name]
+    near = measure(value)
+    request.getfixturevalue("far_away")
+    assert measure(value) == pytest.approx(near, nan_ok=True)
+
+
+@pytest.mark.usefixtures("far_away")
+@pytest.mark.parametrize("name", ["nonfinite", "absmax", "norm", "zero_fraction", "entropy"])
+def test_a_metric_does_not_wait_for_a_stream_that_hangs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is read of a device goes by what polls with a deadline."""
+    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices._BUSY))
+    with pytest.raises(TypeError, match=f"{name}: the device is busy"):
+        Measures(Known()).functions[name](torch.ones(2, 3))
+
+
+@pytest.mark.usefixtures("far_away")
+def test_the_gradient_norm_does_not_wait_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.tensor([3.0, 4.0])
+    assert Measures(Known()).functions["grad_norm"](weight) == 5.0
+    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices._BUSY))
+    with pytest.raises(TypeError, match="grad_norm: the device is busy"):
+        Measures(Known()).functions["grad_norm"](weight)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_metric_gives_up_on_a_busy_gpu() -> None:
+    tensor = torch.ones(8, device="cuda")
+    torch.cuda._sleep(20_000_000_000)  # some ten seconds
+    begin = time.monotonic()
+    with pytest.raises(TypeError, match="the device is busy"):
+        Measures(Known()).functions["norm"](tensor)
+    assert time.monotonic() - begin < 5
+    torch.cuda.synchronize()
+    assert Measures(Known()).functions["norm"](tensor) == pytest.approx(math.sqrt(8))
