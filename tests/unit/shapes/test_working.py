@@ -28,7 +28,6 @@ def ask(question: Any) -> Any:
 @pytest.fixture(autouse=True)
 def options(monkeypatch: pytest.MonkeyPatch) -> None:
     """No command line, as in the tracer; and no long look for symbols, which find no faults."""
-    monkeypatch.setattr(main, "_SYMBOLIC_SECONDS", 0.5)
     monkeypatch.setattr(main, "_FLIP_SECONDS", 2.0)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", quiet._defaults)
 
