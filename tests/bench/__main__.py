@@ -31,6 +31,7 @@ from tests.bench import (  # noqa: E402
     overhead,
     start,
     table,
+    traced,
     values,
 )
 from tests.bench.fleet import Fleet  # noqa: E402
@@ -67,6 +68,8 @@ def main() -> None:
     planted = located.measure(range(6 if arguments.quick else 50))
     _say(began, "turning branches on sizes")
     turned = [branched.measure(number) for number in branched.NUMBERS]
+    _say(began, "tracing three files after edits, with and without the resident process")
+    edited = traced.measure(rounds=2 if arguments.quick else 10)
     seconds = time.monotonic() - began
     Console(width=None if sys.stdout.isatty() else 140).print(
         table.page(
@@ -80,6 +83,7 @@ def main() -> None:
             table.detection_table(detections),
             table.located_table(planted, groups[overhead.WATCHES]),
             table.branched_table(turned),
+            table.traced_table(edited),
         )
     )
     if arguments.json is not None:
@@ -112,6 +116,7 @@ def main() -> None:
             "entropy_shift": [asdict(row) for row in detections],
             "located": [{**asdict(row), "exact": row.exact} for row in planted],
             "branched": [{**asdict(row), "met": row.met} for row in turned],
+            "traced": [{**asdict(row), "met": row.met, "met_cold": row.met_cold} for row in edited],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

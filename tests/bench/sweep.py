@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import random
 import sys
 import tempfile
 import traceback
@@ -88,12 +87,13 @@ def score(kind: str, name: str) -> Score:
     """Trace and compare; runs in a fork."""
     import time
 
-    from tensorpoint.shapes.tracing import main
+    from tensorpoint.shapes.tracing.choosing import try_inputs
     from tensorpoint.shapes.tracing.guessing import likely_inputs
     from tensorpoint.shapes.tracing.inputs import Spec
     from tensorpoint.shapes.tracing.objects import load_object, make_object
     from tensorpoint.shapes.tracing.probing import Probed
     from tensorpoint.shapes.tracing.symbolic import agreeing, trace_symbolic
+    from tests.bench.truth import compare
 
     result = Score(kind)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,83 +108,31 @@ def score(kind: str, name: str) -> Score:
         return Score(kind, skipped="too large")
     inputs = next(likely_inputs(made.module, Spec(), file.source.path), ())
     runs = list(_real_runs(file, made.module, inputs))
-    if not inputs or any(isinstance(each, str) for each in runs):
-        return Score(kind, skipped=str(next((r for r in runs if isinstance(r, str)), "no inputs")))
+    if not inputs or any(each.error for each in runs):
+        why = next((each.error for each in runs if each.error), "no inputs")
+        return Score(kind, skipped=why)
     began = time.process_time()
-    probed = main.try_inputs(file, found, made, Spec())
+    probed = try_inputs(file, found, made, Spec())
     result.seconds = time.process_time() - began
     if not isinstance(probed, Probed):
-        crashed = probed.crashed[0].error if probed else None
+        crashed = probed[0].crashed[0].error if probed else None
         return Score(kind, failed=f"{type(crashed).__name__}: {crashed}"[:200])
     agreed = agreeing(probed, trace_symbolic(probed, file.source, 60))
-    _compare(result, probed, runs, file.sites, agreed)
+    compared = compare(probed, runs, file.sites)
+    result.hints, result.right = compared.places, len(compared.right)
+    result.wrong, result.unfit = len(compared.wrong), len(compared.unfit)
+    result.symbolic = len(agreed & (compared.right | compared.wrong.keys()))
+    result.examples = tuple(text[:160] for text in [*compared.wrong.values()][:3])
     return result
 
 
 def _real_runs(file: Any, module: Any, inputs: Any) -> Iterator[Any]:
-    """What the rewritten code tells with real tensors, or why it does not run."""
-    import copy
+    """At odd sizes that no probe has."""
+    from tests.bench.truth import filled, ids_and_masks, real_run
 
-    import torch
-
-    from tensorpoint.shapes.tracing.inputs import make
-
-    real = copy.deepcopy(module).to_empty(device="cpu").eval()
-    for tensor in [*real.parameters(), *real.buffers()]:
-        tensor.data.normal_(0, 0.02) if tensor.is_floating_point() else tensor.data.zero_()
+    real = filled(module)
     for sizes in ({"B": 3, "T": 21, "U": 26}, {"B": 2, "T": 33, "U": 14}):
-        positional, keywords = make(inputs, sizes)
-        draw = random.Random(0)
-        for name, value in keywords.items():
-            if "mask" in name:
-                value.fill_(1)[0, :2] = 0  # masks something: no short way through the mask
-            else:
-                value.copy_(torch.full_like(value, 0).random_(5, 90 + draw.randint(0, 3)))
-        file.recorder.take()
-        file.recorder.on = True
-        try:
-            with torch.no_grad():
-                real(*positional, **keywords)
-        except Exception as error:
-            yield f"{type(error).__name__}: {error}"[:120]
-            return
-        finally:
-            file.recorder.on = False
-        yield sizes, file.recorder.take()
-
-
-def _compare(result: Score, probed: Any, runs: Any, sites: Any, agreed: set[int]) -> None:
-    from tensorpoint.shapes.tracing.fitting import value_of
-    from tensorpoint.shapes.tracing.hints import has_tensor
-    from tensorpoint.shapes.tracing.snapshots import form_of, sizes_of
-
-    examples: list[str] = []
-    reached = {o.site for _, observations in runs for o in observations if has_tensor(o.snapshot)}
-    for site in reached:
-        result.hints += 1
-        seen = probed.seen.get(site)
-        if not seen:
-            result.unfit += 1
-            continue
-        result.symbolic += site in agreed
-        wrong = ""
-        for sizes, observations in runs:
-            try:
-                expected = {
-                    (form_of(s.snapshot), tuple(value_of(d, sizes) for d in s.dims)) for s in seen
-                }
-            except NameError:
-                continue
-            for each in observations:
-                if each.site == site:
-                    value = (form_of(each.snapshot), sizes_of(each.snapshot))
-                    if value not in expected:
-                        wrong = f"{sites[site].name}: {value[1]} not in {[e[1] for e in expected]}"
-        result.wrong += bool(wrong)
-        result.right += not wrong
-        if wrong:
-            examples.append(wrong[:160])
-    result.examples = tuple(examples[:3])
+        yield real_run(file, real, inputs, sizes, ids_and_masks)
 
 
 def _in_fork(kind: str, name: str) -> Score:

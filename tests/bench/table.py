@@ -19,6 +19,7 @@ from tests.bench.located import Located
 from tests.bench.overhead import Overhead
 from tests.bench.spread import Spread
 from tests.bench.start import TARGET_S, Starts
+from tests.bench.traced import Traced
 from tests.bench.values import TARGET_MS, Viewed
 
 
@@ -181,6 +182,26 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
             _share([row for row in of_it if row.trains]),
             _share([row for row in of_it if not row.trains]),
             *(steps.get(model, "") for model in models),
+        )
+    return table
+
+
+def traced_table(rows: Sequence[Traced]) -> Table:
+    """How long hints take after an edit."""
+    table = _table(
+        "Shapes after an edit, in seconds",
+        "file",
+        ["hints", "target", "symbols and faults", "cold, hints", "import alone", "≤ import + 1 s"],
+    )
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.hints:.2f}",
+            f"≤ {row.target_s:g} {_verdict(row.met)}",
+            f"{row.thorough:.2f}",
+            f"{row.cold:.2f}",
+            f"{row.import_alone:.2f}",
+            _verdict(row.met_cold),
         )
     return table
 

@@ -120,3 +120,57 @@ def test_an_installed_class_is_made_from_its_configuration(tmp_path: Path) -> No
     assert shown["query_states"]["shape"] == ["B", "4", "T", "8"]
     confirmed = [h for h in table["hints"] if h["origin"] == "symbolic"]
     assert len(confirmed) >= 0.7 * len(table["hints"])
+
+
+def test_a_project_a_pretrained_model_and_no_network(write: Write, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"  # without weights
+    folder.mkdir()
+    config = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 100}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    path = write(
+        f"""
+        import socket, subprocess
+        import torch
+        from transformers import AutoModel
+
+        class Refused(Exception): ...
+
+        def refused(do):
+            try:
+                do()
+            except PermissionError:
+                return True
+            raise Refused
+
+        class Net(torch.nn.Module):
+            def __init__(self, kind):
+                super().__init__()
+                self.body = AutoModel.from_pretrained(kind)
+
+            def forward(self, tokens):
+                refused(lambda: socket.create_connection(("127.0.0.1", 9)))
+                refused(lambda: socket.getaddrinfo("localhost", 80))
+                refused(lambda: subprocess.run(["true"]))
+                hidden = self.body(tokens).last_hidden_state
+                return hidden
+
+        def make():
+            return Net({str(folder)!r})
+        """
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        f"[[tool.tensorpoint.shapes]]\ntarget = '{path.name}:Net'\nfactory = 'make()'\n"
+        "inputs = 'tokens: i64[B, T], T <= 9'\n",
+        encoding="utf-8",
+    )
+    done = shapes(str(path), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = json.loads(done.stdout)
+    assert table["target"]["constructor"] == "make()"
+    shown = {h["name"]: h["shape"] for h in table["hints"] if h["kind"] == "target"}
+    assert shown["hidden"] == ["B", "T", "32"], table
+    (tmp_path / "pyproject.toml").write_text("[tool.tensorpoint]\nfactory = ''\n", encoding="utf-8")
+    refused = shapes(str(path))
+    assert refused.returncode == 2
+    assert "pyproject.toml, [tool.tensorpoint]: it has 'factory'" in refused.stderr

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..wire import WIRE_VERSION, Facts
 from ..wire.facts import SAMPLE, Layer, Parameter, Root
 from . import debugger
+from .arguments import specification
 from .frames import calling_frame
 from .modules import Call, Names, clean_path
 from .records import LayerRecord, ParameterRecord, RootRecord
@@ -135,6 +136,8 @@ class Recorder(Watch):
         if not record.calls:
             record.called_by(calling_frame(module))
         step = record.root.step
+        if record.root.inputs is None and not outer:
+            record.root.inputs = specification(module, call.args, call.kwargs)
         if record.calls and step == record.step:
             record.calls += 1
         else:
@@ -362,7 +365,9 @@ class Recorder(Watch):
             recording=self.is_recording,
             step=self._step,
             optimizer_step=self._optimizer_step,
-            roots=tuple(Root(root.kind, root.step, root.root() is None) for root in roots),
+            roots=tuple(
+                Root(root.kind, root.step, root.root() is None, root.inputs or "") for root in roots
+            ),
             layers=tuple(layers),
             parameters=tuple(parameters),
             left_out=len(self._left_out),

@@ -92,10 +92,12 @@ class RootRecord:
     It outlives the module: at a program's end, its model is often gone.
     """
 
-    __slots__ = ("kind", "layers", "parameters", "root", "stale", "step")
+    __slots__ = ("inputs", "kind", "layers", "parameters", "root", "stale", "step")
 
     def __init__(self, root: Module, step: int | None, forget: Any) -> None:
         self.root, self.kind, self.step = weakref.ref(root, forget), type(root).__name__, step
+        #: What its first call was given; None before.
+        self.inputs: str | None = None
         #: By id, in the model's order.
         self.layers: dict[int, LayerRecord] = {}
         self.parameters: dict[int, ParameterRecord] = {}

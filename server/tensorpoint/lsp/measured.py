@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..resident.client import measured
-from ..wire.facts import Layer
-from .shift import moved
+from ..resident.runs import stamp
+from ..shapes.measured import measured_hints, short_dtype
+from ..wire.facts import Layer, Parameter
+from ..wire.shapes import ShapeHint, ShapeTable
+from .shift import moved, shift
 from .sources import Source, lines_of
 
 #: Layers of one line that are listed: a loop over blocks calls many.
 _LISTED = 6
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 def measured_at(source: Source, line: int) -> str:
@@ -32,17 +35,21 @@ def measured_at(source: Source, line: int) -> str:
     layers = found.lines.get(there or 0, ())
     if not layers:
         return ""
+    gradients = found.parameters
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.run.read))
     lines = [f"**Measured** in the last run, {when}:", ""]
-    lines += [_layer(layer) for layer in layers[:_LISTED]]
+    lines += [
+        _layer(layer, gradients.get((layer.root, layer.module), ())) for layer in layers[:_LISTED]
+    ]
     if len(layers) > _LISTED:
         lines.append(f"- and {len(layers) - _LISTED} more layers")
     return "\n".join(lines)
 
 
-def _layer(layer: Layer) -> str:
+def _layer(layer: Layer, parameters: Sequence[Parameter]) -> str:
     outputs = ", ".join(
-        f"{_dtype(output.dtype)}{list(output.shape)} {output.device}" for output in layer.outputs
+        f"{short_dtype(output.dtype)}{list(output.shape)} {output.device}"
+        for output in layer.outputs
     )
     parts = [f"- `{layer.module or layer.module_type}` → `{outputs or 'no tensors'}`"]
     numbers = layer.statistics
@@ -60,10 +67,47 @@ def _layer(layer: Layer) -> str:
             parts.append(f"{numbers.nonfinite_fraction:.1%} non-finite")
     if layer.step is not None:
         parts.append(f"step {layer.step}")
+    gradients = [text for each in parameters if (text := _gradient(each))]
+    if gradients:
+        parts.append(f"gradient norms: {', '.join(gradients)}")
     return " · ".join(parts)
 
 
-def _dtype(name: str) -> str:
-    """`float32` as it is in hints: `f32`."""
-    letters = name.rstrip("0123456789")
-    return f"{_SHORT.get(letters, letters)}{name[len(letters) :]}"
+def _gradient(parameter: Parameter) -> str:
+    """The newest gradient of a parameter, and how long it has had none."""
+    if parameter.gradient_norm is None and parameter.gradient_finite is not False:
+        return ""
+    name = parameter.parameter.rpartition(".")[2]
+    norm = "non-finite" if parameter.gradient_finite is False else f"{parameter.gradient_norm:.3g}"
+    ratio = f", update {parameter.update_ratio:.1e}" if parameter.update_ratio else ""
+    age = f", {parameter.age} steps old" if parameter.age else ""
+    return f"{name} {norm}{ratio}{age}"
+
+
+class MeasuredHints:
+    """Hints of the last run for a source as it is in the editor; the newest answer is kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, tuple[str, ...]], tuple[ShapeHint, ...]]] = {}
+
+    def hints(self, source: Source) -> tuple[ShapeHint, ...]:
+        """Reads the disk where a run or the text has changed."""
+        now = stamp(), source.lines
+        kept = self._kept.get(source.key)
+        if kept is None or kept[0] != now:
+            kept = self._kept[source.key] = now, _hints(source)
+        return kept[1]
+
+
+def _hints(source: Source) -> tuple[ShapeHint, ...]:
+    if len(source.parts) != 1:
+        return ()
+    try:
+        text = Path(source.path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return ()
+    hints = measured_hints(source.path, text)
+    disk = lines_of(text)
+    if not hints or disk == source.lines:
+        return hints
+    return shift(ShapeTable(source.path, hints=hints), moved(disk, source.lines)).hints

@@ -20,6 +20,10 @@ from pygls.protocol.language_server import lsp_method
 from pygls.uris import to_fs_path
 
 from .. import __version__, serving
+from ..resident.runs import stamp as runs_stamp
+from ..shapes.measured import calls_in_last_run, with_measured
+from ..shapes.project import BadProject, calls_in_project
+from ..wire.shapes import KnownCall
 from .capabilities import Capabilities
 from .configuration import Configuration, environment_of
 from .features import completion
@@ -29,7 +33,7 @@ from .features.diagnostics import SOURCE, diagnostics
 from .features.hover import hover
 from .features.inlay_hints import find, inlay_hints, tooltip
 from .features.inline_values import inline_values
-from .measured import measured_at
+from .measured import MeasuredHints, measured_at
 from .sources import Source, source_of
 from .tracing import Trace, Traces
 from .view import View
@@ -46,6 +50,8 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(
 _WATCHED = ("**/*.py", "**/pyproject.toml")
 #: A client that can't be told to ask again waits so long for what is being traced.
 _WAIT_S = 20.0
+#: How often it is looked whether a debug run has ended: the time of one folder.
+_RUNS_S = 2.0
 
 
 def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | None) -> int:
@@ -110,9 +116,14 @@ class Server(LanguageServer):
         self._configuration = Configuration(self, self._complain)
         self._traces = Traces(trace, self._changed, self._progress)
         self._warm = Warm()
+        self._measured = MeasuredHints()
         #: Keys of the sources that are open.
         self._open: set[str] = set()
+        #: What was said of a project: once is enough.
+        self._complained: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Those that find out what is known of a source before it is traced.
+        self._updates: set[asyncio.Task[None]] = set()
         self._register()
 
     def _register(self) -> None:
@@ -175,6 +186,7 @@ class Server(LanguageServer):
         self._configuration.begin(params.initialization_options)
 
     async def _initialized(self, _: types.InitializedParams) -> None:
+        self._later(self._watch_runs())
         registrations: list[types.Registration] = []
         if self._capabilities.registers_configuration:
             registrations.append(
@@ -209,8 +221,9 @@ class Server(LanguageServer):
         self._update(params.text_document.uri)
 
     def _did_save(self, params: types.DidSaveTextDocumentParams) -> None:
-        # Clients that watch no files: what is open can depend on what is saved.
-        self._files_changed([params.text_document.uri])
+        # What is open can depend on what is saved; a client that watches files says so itself.
+        if not self._capabilities.registers_watched_files:
+            self._files_changed([params.text_document.uri])
 
     def _did_close(self, params: types.DidCloseTextDocumentParams) -> None:
         self._closed(params.text_document.uri, [params.text_document.uri])
@@ -259,7 +272,9 @@ class Server(LanguageServer):
         self._changed(*self._open)
 
     def _update(self, uri: str, at_once: bool = False) -> None:
-        self._later(self._trace(uri, at_once))
+        task = self._later(self._trace(uri, at_once))
+        self._updates.add(task)
+        task.add_done_callback(self._updates.discard)
 
     async def _trace(self, uri: str, at_once: bool) -> None:
         source = source_of(self.workspace, uri)
@@ -278,8 +293,33 @@ class Server(LanguageServer):
         path = None if folder is None else to_fs_path(folder)
         environment = environment_of(settings, Path(path) if path else None)
         self._warm.begin(environment)
+        self._loop = asyncio.get_running_loop()
+        known = await asyncio.to_thread(self._known, source.path)
         delay = 0 if at_once else settings.shapes.delay / 1000
-        self._traces.update(source, settings.shapes.inputs, environment, delay)
+        source = source_of(self.workspace, uri)
+        if source is not None:
+            self._traces.update(source, settings.shapes.inputs, known, environment, delay)
+
+    def _known(self, path: str) -> tuple[KnownCall, ...]:
+        """What the project and the last debug run say of a file's calls; runs on a thread."""
+        try:
+            project = calls_in_project(Path(path))
+        except BadProject as error:
+            project = ()
+            if str(error) not in self._complained:
+                self._complained.add(str(error))
+                self._loop.call_soon_threadsafe(self._complain, f"Tensorpoint: {error}")
+        return (*project, *calls_in_last_run(path))
+
+    async def _watch_runs(self) -> None:
+        """Have what a debug run has measured shown when it is there."""
+        last = runs_stamp()
+        while True:
+            await asyncio.sleep(_RUNS_S)
+            now = runs_stamp()
+            if now != last:
+                last = now
+                self._update_all()
 
     def _folder(self, source: Source) -> str | None:
         """The innermost workspace folder that a source is in."""
@@ -290,10 +330,11 @@ class Server(LanguageServer):
             return max(folders, key=len)
         return self.workspace.root_uri
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -359,17 +400,24 @@ class Server(LanguageServer):
         if not settings.traces:
             return None
         if wait:
-            # The trace of an edit begins a moment after it.
-            await asyncio.sleep(0)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._traces.settled(source.key), _WAIT_S)
+                await asyncio.wait_for(self._settled(source.key), _WAIT_S)
         source = source_of(self.workspace, uri)
         part = None if source is None else source.part(uri)
         if source is None or part is None:
             return None
         table, problem = self._traces.table(source)
+        table = with_measured(table, await asyncio.to_thread(self._measured.hints, source))
         codec = self.workspace.position_codec
         return View(source, part, table, settings.shapes, codec, problem)
+
+    async def _settled(self, key: str) -> None:
+        """Wait until a source has been traced as it is."""
+        # The trace of an edit begins a moment after it.
+        await asyncio.sleep(0)
+        if self._updates:
+            await asyncio.wait(self._updates)
+        await self._traces.settled(key)
 
     async def _inlay_hint(self, params: types.InlayHintParams) -> list[types.InlayHint] | None:
         wait = not self._capabilities.refreshes_hints

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from ..resident.jobs import Outcome
 from ..resident.messages import Environment
-from ..wire.shapes import ShapeRequest, ShapeTable
+from ..wire.shapes import KnownCall, ShapeRequest, ShapeTable
 from .shift import moved, shift
 from .sources import Source, parsed
 
@@ -55,6 +55,8 @@ class Wanted:
     path: str
     text: str
     specs: tuple[str, ...]
+    #: From the project's settings and from the last debug run.
+    known: tuple[KnownCall, ...]
     python: tuple[str, ...]
 
 
@@ -84,19 +86,23 @@ class Traces:
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     def update(
-        self, source: Source, specs: tuple[str, ...], environment: Environment, delay: float
+        self,
+        source: Source,
+        specs: tuple[str, ...],
+        known: tuple[KnownCall, ...],
+        environment: Environment,
+        delay: float,
     ) -> None:
         """Have the source traced as it is now, unless it is or is being."""
-        wanted = Wanted(source.path, source.text, specs, environment.python)
+        wanted = Wanted(source.path, source.text, specs, known, environment.python)
         entry = self._entries.setdefault(source.key, _Entry())
         if entry.wanted == wanted:
             return
         _cancel(entry)
         entry.wanted = wanted
         if not _WORTH.search(wanted.text):
-            known = Known(source.lines, ShapeTable(source.path))
             if entry.known is not None or entry.problem:
-                entry.known, entry.problem = known, ""
+                entry.known, entry.problem = Known(source.lines, ShapeTable(source.path)), ""
                 self._changed(source.key)
             return
         former = entry.former.get(wanted)
@@ -174,7 +180,9 @@ class Traces:
         self, wanted: Wanted, environment: Environment, symbolic: bool
     ) -> Outcome[ShapeTable]:
         """One trace; a fault in it is an outcome, too: it must not end the server."""
-        request = ShapeRequest(wanted.path, wanted.text, None, wanted.specs, symbolic)
+        request = ShapeRequest(
+            wanted.path, wanted.text, None, wanted.specs, symbolic, known=wanted.known
+        )
         try:
             outcome = await self._trace(request, environment)
         except Exception as error:

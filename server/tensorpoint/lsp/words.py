@@ -21,6 +21,7 @@ _ORIGINS: Mapping[Origin, str] = {
     "probed": "probed: fits runs at several sizes",
     "measured": "measured in the last run",
 }
+_DTYPE = re.compile(r"bool|(b?f|[iuc])\d\w*")
 #: Where inputs come from, and whether that is a guess.
 _SOURCES: Mapping[str, tuple[str, bool]] = {
     "spec": ("as specified", False),
@@ -28,7 +29,7 @@ _SOURCES: Mapping[str, tuple[str, bool]] = {
     "last run": ("as in the last run", False),
     "call": ("as in a call found in the code", True),
     "first use": ("guessed from its first use", True),
-    "repair": ("guessed: the smallest that fits", True),
+    "repair": ("guessed: a size that fits", True),
 }
 
 
@@ -44,7 +45,13 @@ def shape(dtype: str, dims: Sequence[str]) -> str:
 
 def spec(inputs: Sequence[TracedInput]) -> str:
     """Inputs as they are specified: `x: f32[B, 3], mask: bool[B]`."""
-    return ", ".join(f"{given.name}: {shape(given.dtype, given.shape)}" for given in inputs)
+    return ", ".join(f"{given.name}: {value(given)}" for given in inputs)
+
+
+def value(given: TracedInput) -> str:
+    """One input as it is specified: a tensor, or a container or a literal as it is."""
+    is_tensor = given.shape or _DTYPE.fullmatch(given.dtype)
+    return shape(given.dtype, given.shape) if is_tensor else given.dtype
 
 
 def guessed(given: TracedInput) -> bool:
@@ -76,7 +83,7 @@ def describe_call(call: TracedCall) -> str:
     lines += [f"- {text}" for text in costs(call)]
     for given in call.inputs:
         where = _SOURCES.get(given.origin, (given.origin, True))[0]
-        lines.append(f"- `{given.name}: {shape(given.dtype, given.shape)}` {where}")
+        lines.append(f"- `{given.name}: {value(given)}` {where}")
     if any(map(guessed, call.inputs)):
         lines.append("- a code action here writes the inputs down, to be corrected")
     lines += [f"- assumes `{assumption}`" for assumption in call.assumptions]

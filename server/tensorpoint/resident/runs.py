@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ..wire import Facts
-from ..wire.facts import Layer
+from ..wire.facts import Layer, Parameter, Root
 from .places import cache_folder
 
 _MOST_RUNS = 64
@@ -56,7 +56,10 @@ class Measured:
     """What the last run of a file has measured: the layers that each of its lines called."""
 
     run: Run
+    roots: tuple[Root, ...]
     lines: dict[int, tuple[Layer, ...]]
+    #: By the root's number and the path of the layer.
+    parameters: dict[tuple[int | None, str], tuple[Parameter, ...]]
     #: Whether the file has changed since that run began: the lines may have moved.
     edited: bool
 
@@ -74,7 +77,19 @@ def measured(file: str) -> Measured | None:
     for layer in facts.layers:
         if layer.file == file and layer.line is not None:
             lines[layer.line] = (*lines.get(layer.line, ()), layer)
-    return Measured(run, lines, not run.knows_lines_of(file))
+    parameters: dict[tuple[int | None, str], tuple[Parameter, ...]] = {}
+    for each in facts.parameters:
+        key = each.root, each.parameter.rpartition(".")[0]
+        parameters[key] = (*parameters.get(key, ()), each)
+    return Measured(run, facts.roots, lines, parameters, not run.knows_lines_of(file))
+
+
+def stamp() -> int:
+    """Another number when there is another run, or more of one."""
+    try:
+        return (cache_folder() / "runs").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def last_run(folder: str = "") -> tuple[Run, Facts] | None:

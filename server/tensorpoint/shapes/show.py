@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from ..wire.shapes import ShapeDiagnostic, ShapeHint, ShapeRequest, ShapeTable, 
 from .amounts import amount
 from .branches import PRELUDE
 from .calling import environment_of, trace
+from .measured import calls_in_last_run, measured_hints, with_measured
+from .project import BadProject, calls_in_project
 
 #: What JSON has beside the place.
 _HINT = ("name", "kind", "text", "dtype", "shape", "origin", "count", "notes")
@@ -60,8 +62,17 @@ def shapes(options: Options) -> int:
         plugins=options.plugins,
         breaks=options.breaks,
     )
+    if options.file:
+        try:
+            known = calls_in_project(Path(request.path))
+        except BadProject as error:
+            print(f"tensorpoint shapes: {error}", file=sys.stderr)
+            return 2
+        request = replace(request, known=(*known, *calls_in_last_run(request.path)))
     outcome = asyncio.run(trace(request, environment_of(options.python)))
     table = outcome.value
+    if table is not None and options.file:
+        table = with_measured(table, measured_hints(request.path, text))
     if table is None:
         print(f"tensorpoint shapes: {outcome.error}", file=sys.stderr)
         if outcome.traceback:

@@ -18,12 +18,15 @@ SAMPLE = 2048
 class Root:
     """A module that the program calls itself. `step` counts its forward calls from 0.
 
-    `gone` if it no longer exists: the last of each class is kept.
+    `gone` if it no longer exists: the last of each class is kept. `inputs` are the arguments of the
+    first call that was recorded, as an input specification (`x: f32[16, 3, 64, 64]`); "" where they
+    can't be said as one.
     """
 
     module_type: str
     step: int | None
     gone: bool = False
+    inputs: str = ""
 
 
 @dataclass(frozen=True)

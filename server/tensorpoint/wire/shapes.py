@@ -25,6 +25,21 @@ class Span:
 
 
 @dataclass(frozen=True)
+class KnownCall:
+    """What is known of a call from outside of the file: from a project's settings or a debug run.
+
+    `target` is a class, a function or `Class.method` of the file; "" for all. `inputs` is a
+    specification, and `factory` the expression that makes the module, or `package.module:function`.
+    """
+
+    target: str
+    #: `spec` or `last run`.
+    origin: str
+    inputs: str = ""
+    factory: str = ""
+
+
+@dataclass(frozen=True)
 class ShapeRequest:
     """What to trace: the text of a file as it stands in the editor, saved or not.
 
@@ -41,6 +56,7 @@ class ShapeRequest:
     #: configuration class is made from.
     object: str = ""
     config: str = ""
+    known: tuple[KnownCall, ...] = ()
     #: Plugins to load beside those of installed packages, `module:function`.
     plugins: tuple[str, ...] = ()
     #: Whether torch.compile is asked where it would break the graph, which takes seconds.

@@ -45,10 +45,15 @@ def said(target: Target) -> bool:
 # -- calls that fail at all sizes
 
 
-def failures(failed: Failed, source: Source) -> Iterator[ShapeDiagnostic]:
-    """The fault of a call that does not run, if it is one for sure."""
-    target = failed.target
-    faults = [fault_of(each.error, source) if each.error else None for each in failed.crashed]
+def failures(failed: Sequence[Failed], source: Source) -> Iterator[ShapeDiagnostic]:
+    """The fault of a call that runs with none of its inputs, if it is one for sure."""
+    # What nothing speaks for says nothing if it fails.
+    failed = [each for each in failed if not any(one.blind for one in each.target.inputs)]
+    if not failed:
+        return
+    target = failed[0].target
+    crashed = [run for each in failed for run in each.crashed]
+    faults = [fault_of(each.error, source) if each.error else None for each in crashed]
     first = faults[0] if faults else None
     if first is None:
         return
@@ -61,7 +66,7 @@ def failures(failed: Failed, source: Source) -> Iterator[ShapeDiagnostic]:
             return  # what clashes may be the guess
         if any(each.origin != "first use" for each in target.inputs if each.origin not in _SAID):
             return
-    sizes = failed.crashed[0].sizes
+    sizes = crashed[0].sizes
     if confirmed(target, sizes, first, source):
         yield diagnostic(first, "error", sizes, source)
 
@@ -146,6 +151,8 @@ def limits_of(probed: Probed, declared: Sequence[str]) -> list[Limit]:
             return None if isinstance(result.error, TooLong) else result
 
         found += _limits_of_symbol(name, base[name], probed.plan.multiples.get(name, 1), at)
+        if name in probed.plan.large:
+            found += _least(name, base[name], at)
     return found
 
 
@@ -174,6 +181,22 @@ def _limits_of_symbol(
                 high, witness = middle, result
         yield Limit(f"{name} <= {low}", witness)
         return
+
+
+def _least(name: str, good: int, at: Callable[[int], Run | None]) -> Iterator[Limit]:
+    """The smallest size that does."""
+    low, witness = 0, None
+    while good - low > 1:
+        middle = (low + good) // 2
+        result = at(middle)
+        if result is None:
+            return
+        if result.error is None:
+            good = middle
+        else:
+            low, witness = middle, result
+    if witness is not None:
+        yield Limit(f"{name} >= {good}", witness)
 
 
 def _divisor(name: str, good: int, step: int, at: Callable[[int], Run | None]) -> Limit | None:
@@ -209,8 +232,10 @@ def limit_faults(
             continue
         name = limit.rule.split()[0]
         at = f"{name} = {limit.witness.sizes[name]}"
-        if " <= " in limit.rule:
-            rule = f"fails when {limit.rule.replace('<=', '>')} ({at})"
+        if "%" not in limit.rule:
+            operator = limit.rule.split()[1]
+            opposite = limit.rule.replace(operator, {"<=": ">", ">=": "<"}[operator])
+            rule = f"fails when {opposite} ({at})"
         else:
             rule = f"needs {limit.rule} (fails at {at})"
         yield diagnostic(fault, "warning", limit.witness.sizes, source, rule)

@@ -8,12 +8,14 @@ weights.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from .inputs import Input, Spec, TensorSpec, build
 from .modes import Assumptions, without_data
@@ -33,13 +35,11 @@ _ROW_NAMES = {"t", "time", "timestep", "timesteps", "label", "labels", "y", "tar
 
 
 class _Met(Exception):
-    """The stand-in `name` met `function`, with weights of these sizes, and other arguments."""
+    """The stand-in `name` met a function or a layer that says what it is, or not (None)."""
 
-    def __init__(self, name: str, function: str, weights: list[tuple[int, ...]], rest: Any) -> None:
-        super().__init__(f"{name} met {function}")
-        self.name, self.function, self.weights = name, function, weights
-        # conv(input, weight, bias, stride, padding, dilation, groups)
-        self.groups: int = rest[5] if function.startswith("conv") and len(rest) > 5 else 1
+    def __init__(self, name: str, spec: TensorSpec | None) -> None:
+        super().__init__(f"{name} is {spec}")
+        self.name, self.spec = name, spec
 
 
 class _StandIn:
@@ -59,7 +59,7 @@ class _StandIn:
         name = getattr(func, "__name__", str(func))
         if name in ("dropout", "relu", "gelu", "tanh", "sigmoid", "contiguous"):
             return stand_in
-        raise _Met(stand_in._name, name, weights, args[1:])
+        raise _Met(stand_in._name, _by_function(name, weights, args[1:]))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,49 +77,89 @@ class _StandIn:
             if name in ("to", "float", "contiguous", "cuda", "cpu", "type", "clone", "detach"):
                 return self
             weights = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)]
-            raise _Met(self._name, name, weights, args)
+            raise _Met(self._name, _by_function(name, weights, args))
 
         if name in ("shape", "ndim", "T"):
-            raise _Met(self._name, name, [], ())
+            raise _Met(self._name, None)
         return method
 
     def _used(self, *args: Any) -> Any:
-        raise _Met(self._name, "arithmetic", [], args)
+        raise _Met(self._name, None)
 
     __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = __matmul__ = _used
     __getitem__ = __len__ = __iter__ = __neg__ = __pow__ = __gt__ = __lt__ = _used
 
 
-def _by_first_use(met: _Met) -> TensorSpec | None:
-    weight = met.weights[0] if met.weights else ()
-    if met.function in _CONVOLUTIONS and weight:
-        channels = str(weight[1] * met.groups)
-        return TensorSpec("f32", ("B", channels, *_CONVOLUTIONS[met.function]))
-    if met.function == "conv_transpose2d" and weight:
+def _by_function(function: str, weights: list[tuple[int, ...]], rest: Any) -> TensorSpec | None:
+    """What a function takes, from the sizes of its weights and its other arguments."""
+    weight = weights[0] if weights else ()
+    if function in _CONVOLUTIONS and weight:
+        # conv(input, weight, bias, stride, padding, dilation, groups)
+        groups: int = rest[5] if len(rest) > 5 else 1
+        return TensorSpec("f32", ("B", str(weight[1] * groups), *_CONVOLUTIONS[function]))
+    if function == "conv_transpose2d" and weight:
         return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
-    if met.function == "linear" and weight:
+    if function == "linear" and weight:
         return TensorSpec("f32", ("B", str(weight[1])))
-    if met.function == "embedding":
+    if function == "embedding":
         return TensorSpec("i64", ("B", "T"))
-    if met.function == "layer_norm" and weight:
+    if function == "layer_norm" and weight:
         return TensorSpec("f32", ("B", "T", str(weight[-1])))
-    if met.function == "batch_norm" and weight:
+    if function == "batch_norm" and weight:
         return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
-    if met.function in ("lstm", "gru", "rnn_tanh") and weight:
-        return TensorSpec("f32", ("T", "B", str(weight[-1])))
     return None
+
+
+def _by_layer(layer: Any, position: int) -> TensorSpec | None:
+    """What a layer takes at a position, of those that look at their input before its first use."""
+    if isinstance(layer, torch.nn.RNNBase) and position == 0:
+        order = ("B", "T") if layer.batch_first else ("T", "B")
+        return TensorSpec("f32", (*order, str(layer.input_size)))
+    if isinstance(layer, torch.nn.RNNCellBase) and position < 2:
+        sizes = (layer.input_size, layer.hidden_size)
+        return TensorSpec("f32", ("B", str(sizes[position])))
+    if isinstance(layer, (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)):
+        layer = layer.self_attn
+    if isinstance(layer, torch.nn.MultiheadAttention) and position < 3:
+        order = ("B", "T") if layer.batch_first else ("T", "B")
+        return TensorSpec("f32", (*order, str(layer.embed_dim)))
+    if isinstance(layer, (torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d)) and position == 0:
+        return TensorSpec("f32", ("B", str(layer.num_features)))
+    if isinstance(layer, (torch.nn.BatchNorm2d, torch.nn.InstanceNorm2d)) and position == 0:
+        return TensorSpec("f32", ("B", str(layer.num_features), "H", "W"))
+    return None
+
+
+def _meet_layer(layer: Any, args: tuple[Any, ...]) -> None:
+    """A layer is called: a hook for all modules."""
+    for position, value in enumerate(args):
+        if isinstance(value, _StandIn):
+            spec = _by_layer(layer, position)
+            if spec is not None:
+                raise _Met(value._name, spec)
+
+
+def said_inputs(parameters: Mapping[str, inspect.Parameter], spec: Spec) -> dict[str, Input]:
+    """The inputs that a specification or an annotation says."""
+    said: dict[str, Input] = {}
+    for name, parameter in parameters.items():
+        if name in spec.inputs:
+            said[name] = Input(name, spec.inputs[name], "spec")
+        elif (annotated := _jaxtyping(parameter.annotation)) is not None:
+            said[name] = Input(name, annotated, "jaxtyping")
+    return said
+
+
+def required_of(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """The parameters without a default."""
+    return [name for name, each in parameters.items() if each.default is each.empty]
 
 
 def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, ...]]:
     """Inputs to try, the likeliest first. Those in `spec` and in annotations stand."""
-    parameters = _parameters(module)
-    fixed: dict[str, Input] = {}
-    for name, parameter in parameters.items():
-        if name in spec.inputs:
-            fixed[name] = Input(name, spec.inputs[name], "spec")
-        elif (annotated := _jaxtyping(parameter.annotation)) is not None:
-            fixed[name] = Input(name, annotated, "jaxtyping")
-    required = [n for n, p in parameters.items() if p.default is p.empty]
+    parameters = parameters_of(module)
+    fixed = said_inputs(parameters, spec)
+    required = required_of(parameters)
     config = getattr(module, "config", None)
     if not required and config is not None and not fixed:
         named = _of_config(parameters, config)
@@ -139,7 +179,7 @@ def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, .
             )
         else:
             values = [*(_ROWS if name in _ROW_NAMES else ()), *_from_weights(module)]
-            choices.append([Input(name, value, "first use") for value in values])
+            choices.append([Input(name, value, "first use", blind=True) for value in values])
     for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIES):
         yield _ordered(parameters, chosen)
 
@@ -155,11 +195,12 @@ def _ordered(
             parameters[each.name].kind is inspect.Parameter.KEYWORD_ONLY
             or names[position] != each.name
         )
-        result.append(Input(each.name, each.value, each.origin, keyword))
+        result.append(dataclasses.replace(each, keyword=keyword))
     return tuple(result)
 
 
-def _parameters(module: Any) -> dict[str, inspect.Parameter]:
+def parameters_of(module: Any) -> dict[str, inspect.Parameter]:
+    """What `forward` takes, by name."""
     function = module.forward
     try:
         try:
@@ -187,14 +228,13 @@ def _meet(
                 else _StandIn(name)
                 for name in wanted
             }
-            with without_data(Assumptions(file)):
+            with without_data(Assumptions(file)), register_module_forward_pre_hook(_meet_layer):
                 module(**values)
             break
         except _Met as met:
-            spec = _by_first_use(met)
-            if spec is None or met.name in found:
+            if met.spec is None or met.name in found:
                 break
-            found[met.name] = spec
+            found[met.name] = met.spec
         except BaseException:  # the user's sizes, and code with a value that it doesn't expect
             break
     return found
@@ -219,21 +259,20 @@ def _from_weights(module: Any) -> list[TensorSpec]:
     """Likely inputs of a module that looks at its input before a weight does."""
     likely: dict[TensorSpec, None] = {}
     for layer in module.modules():
-        name = type(layer).__name__
-        if name == "Conv2d":
+        if isinstance(layer, torch.nn.Conv2d):
             likely[TensorSpec("f32", ("B", str(layer.in_channels), "H", "W"))] = None
-        elif name == "Conv1d":
+        elif isinstance(layer, torch.nn.Conv1d):
             likely[TensorSpec("f32", ("B", str(layer.in_channels), "T"))] = None
-        elif name == "Embedding":
+        elif isinstance(layer, torch.nn.Embedding):
             likely[TensorSpec("i64", ("B", "T"))] = None
-        elif name == "Linear":
+        elif isinstance(layer, torch.nn.Linear):
             features = str(layer.in_features)
             likely[TensorSpec("f32", ("B", features))] = None
             likely[TensorSpec("f32", ("B", "T", features))] = None
             side = round((layer.in_features) ** 0.5)
             if side * side == layer.in_features and side >= 8:
                 likely[TensorSpec("f32", ("B", "1", str(side), str(side)))] = None
-        elif name in ("LSTM", "GRU", "RNN"):
+        elif isinstance(layer, torch.nn.RNNBase):
             order = ("B", "T") if layer.batch_first else ("T", "B")
             likely[TensorSpec("f32", (*order, str(layer.input_size)))] = None
         if len(likely) >= 5:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,8 @@ class Input:
     #: See `wire.shapes.TracedInput.origin`.
     origin: str
     keyword: bool = False
+    #: Whether nothing speaks for it: it is one of some that are often right.
+    blind: bool = False
 
     def symbols(self) -> tuple[str, ...]:
         found: dict[str, None] = {}
@@ -90,11 +92,40 @@ def build(value: Any, sizes: Sizes) -> Any:
     """The value with tensors in the places of their specifications."""
     if isinstance(value, TensorSpec):
         return value.make(sizes)
+    return with_items(value, lambda item: build(item, sizes))
+
+
+def with_items(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with other items; what is none stays."""
     if isinstance(value, (tuple, list)):
-        return type(value)(build(item, sizes) for item in value)
+        items = [change(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {key: build(item, sizes) for key, item in value.items()}
+        return {key: change(item) for key, item in value.items()}
     return value
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a specification can have it."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    return isinstance(value, (TensorSpec, bool, int, float, str, type(None)))
+
+
+def spec_text(value: Any) -> str:
+    """The value as it is specified; `…` for what can't be written."""
+    if isinstance(value, TensorSpec):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        inside = ", ".join(map(spec_text, value))
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {spec_text(item)}' for key, item in value.items())}}}"
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else "…"
 
 
 def make(inputs: tuple[Input, ...], sizes: Sizes) -> tuple[list[Any], dict[str, Any]]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import os
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...wire.shapes import (
     Condition,
+    KnownCall,
     ShapeDiagnostic,
     ShapeHint,
     ShapeRequest,
@@ -20,9 +24,12 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .beside import Beside
 from .breaks import CannotExplain, graph_breaks
+from .choosing import Example, step_examples, try_inputs
 from .devices import device_faults
 from .errors import first_line
+from .examples import calls_of
 from .faults import (
     Limit,
     dtype_faults,
@@ -35,19 +42,38 @@ from .faults import (
 )
 from .flips import Ask, Flips
 from .gradients import gradient_cuts
-from .guessing import likely_inputs
 from .hints import hints_of, merged, text_of
-from .inputs import BadSpec, Input, Spec, TensorSpec, limits_on, read_spec
+from .inputs import (
+    BadSpec,
+    Input,
+    Spec,
+    TensorSpec,
+    is_plain,
+    limits_on,
+    read_spec,
+    spec_text,
+    tensors,
+)
 from .numeric import numeric_faults
 from .objects import load_object, make_object
 from .plugins import Plugins
-from .probing import Failed, Probed, probe
+from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
-from .running import Target
 from .source import FileModule
 from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
-from .targets import CannotMake, Made, definitions, make_module, roots, specs_in
+from .targets import (
+    Called,
+    CannotMake,
+    Made,
+    definition,
+    definitions,
+    is_function,
+    make_target,
+    specs_in,
+    wanted,
+)
+from .values import Values
 
 #: A pass that takes longer ends with what it has.
 _SYMBOLIC_SECONDS = 20.0
@@ -59,14 +85,21 @@ _OURS = str(Path(__file__).parents[2])
 def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
     """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
-    lists = {name: tuple(payload.get(name, ())) for name in ("specs", "plugins")}
-    fields: dict[str, Any] = {**payload, **lists}
+    fields: dict[str, Any] = {
+        **payload,
+        **{name: tuple(payload.get(name, ())) for name in ("specs", "plugins")},
+        "known": tuple(KnownCall(**each) for each in payload.get("known", ())),
+    }
     request = ShapeRequest(**fields)
     return dataclasses.asdict(table_of(request, ask))
 
 
-def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
-    """Trace every root of the file."""
+def table_of(
+    request: ShapeRequest,
+    ask: Ask | None = None,
+    kept: list[tuple[FileModule, Probed]] | None = None,
+) -> ShapeTable:
+    """Trace every root of the file; what was seen of each goes to `kept`, for those who compare."""
     began = time.perf_counter()
     before = set(sys.modules)
     try:
@@ -74,11 +107,14 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
         if request.object:
             file, name = load_object(request.object)
             names, specs = [name], {}
+            settings = {}
         else:
             file = FileModule(Source(request.text, request.path))
             specs = specs_in(file.source)
+            settings = _settings(request.known)
             file.load()
-            names = roots(file, request.class_name)
+            specified = [*specs, *(name for name in settings if name and name not in specs)]
+            names = wanted(file, specified, request.class_name)
     except SyntaxError as error:
         return ShapeTable(request.path, untraced=(f"line {error.lineno}: {error.msg}",))
     except (BadSpec, CannotMake) as error:
@@ -89,25 +125,33 @@ def table_of(request: ShapeRequest, ask: Ask | None = None) -> ShapeTable:
     table = _Table(file, request, ask, plugins)
     table.untraced += [*file.problems, *plugins.problems]
     for name in names:
+        owner = name.partition(".")[0]
         try:
-            made = (
-                make_object(file, name, request.config)
-                if request.object
-                else make_module(file, name)
-            )
+            if request.object:
+                made = make_object(file, name, request.config)
+            else:
+                factory = settings.get(owner, settings.get("", _NOTHING))[1]
+                made = make_target(file, name, table.values, factory)
         except CannotMake as error:
             table.untraced.append(str(error))
             continue
-        table.add(name, made, _joined(specs.get(name, Spec()), given))
+        written = [specs.get(name), settings.get(name, _NOTHING)[0], settings.get("", _NOTHING)[0]]
+        table.add(name, made, _joined([given, *(each for each in written if each)]))
+    if not request.class_name and not request.object:
+        table.add_functions()
+    if kept is not None:
+        kept += [(file, each) for each in table.probed]
     if request.class_name and not names:
-        table.untraced.append(f"there is no module {request.class_name!r} in {request.path}")
+        table.untraced.append(
+            f"there is no module or function {request.class_name!r} in {request.path}"
+        )
     return ShapeTable(
         file.source.path,
         tuple(table.calls),
         tuple(merged(table.hints)),
         tuple(table.diagnostics),
         tuple(table.untraced),
-        tuple(_dependencies(before)),
+        tuple(_dependencies(before, table.beside.read)),
         time.perf_counter() - began,
         tuple(table.conditions),
     )
@@ -121,8 +165,10 @@ class _Table:
     ) -> None:
         self._file, self._ask, self._plugins = file, ask, plugins
         self._thorough, self._breaks = request.symbolic, request.breaks
+        self._known, self._object = request.known, bool(request.object)
         self._flip_seconds = _ALL_FLIP_SECONDS
-        self._nodes = definitions(file.source)
+        self.values, self.beside = Values(file), Beside(file.source.path)
+        self.probed: list[Probed] = []
         self.calls: list[TracedCall] = []
         self.hints: list[ShapeHint] = []
         self.diagnostics: list[ShapeDiagnostic] = []
@@ -131,9 +177,10 @@ class _Table:
 
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
-        node, source = self._nodes[name], self._file.source
-        found = try_inputs(self._file, name, made, spec, self._plugins)
+        node, source = definition(self._file.source, name), self._file.source
+        found = try_inputs(self._file, name, made, spec, self._examples(name), self._plugins)
         if isinstance(found, Probed):
+            self.probed.append(found)
             limits = limits_of(found, spec.limits) if self._thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
@@ -160,10 +207,47 @@ class _Table:
                 except CannotExplain as error:
                     self.untraced.append(str(error))
             return
-        faults = list(failures(found, source)) if found else []
+        faults = list(failures(found, source))
         self.diagnostics += faults
         if not faults:
-            self.untraced.append(_why_not(name, found))
+            self.untraced.append(_why_not(name, found[0] if found else None))
+
+    def add_functions(self) -> None:
+        """Trace the functions that nothing traced so far has called, and that the file calls."""
+        seen = {hint.span.line for hint in self.hints}
+        for name, node in definitions(self._file.source).items():
+            if isinstance(node, ast.FunctionDef) and is_function(self._file, name):
+                inside = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                if not seen.isdisjoint(inside) or any(call.qualname == name for call in self.calls):
+                    continue
+                kind = self._file.namespace[name]
+                example = next(calls_of(self._file, self.values, kind), {})
+                if all(is_plain(value) for value in example.values()) and tensors(
+                    [*example.values()]
+                ):
+                    before = len(self.untraced)
+                    self.add(name, Made(Called(kind), name), Spec())
+                    del self.untraced[before:]
+
+    def _examples(self, name: str) -> Iterator[Example]:
+        """Calls of a target that are known: in the last run, in the file, in those beside it."""
+        owner, _, method = name.partition(".")
+        if self._object:
+            return
+        for each in self._known:
+            if each.origin == "last run" and each.target == name:
+                with contextlib.suppress(BadSpec):  # values that a specification can't have
+                    yield read_spec(each.inputs).inputs, "last run"
+        if method:
+            for each in self.probed:
+                if method == "training_step" and each.target.qualname == owner:
+                    yield from step_examples(each.target.inputs)
+            return
+        kind = self._file.namespace.get(owner)
+        for given in calls_of(self._file, self.values, kind):
+            yield given, "call"
+        for given in self.beside.calls(owner):
+            yield given, "call"
 
     def _turn(
         self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
@@ -192,25 +276,25 @@ def _given(texts: tuple[str, ...]) -> Spec:
     return spec
 
 
-def _joined(written: Spec, given: Spec) -> Spec:
-    return Spec({**written.inputs, **given.inputs}, [*written.limits, *given.limits])
+def _settings(known: Sequence[KnownCall]) -> dict[str, tuple[Spec, str]]:
+    """What the project says of its targets: inputs, and what makes the module."""
+    return {
+        each.target: (read_spec(each.inputs), each.factory)
+        for each in known
+        if each.origin == "spec"
+    }
 
 
-def try_inputs(
-    file: FileModule, name: str, made: Made, spec: Spec, plugins: Plugins | None = None
-) -> Probed | Failed | None:
-    """The first of the likely inputs at which it runs; else how the likeliest failed."""
-    first: Failed | None = None
-    for inputs in likely_inputs(made.module, spec, file.source.path):
-        target = Target(
-            *(name, made.constructor, made.module, inputs, file.recorder),
-            plugins=plugins or Plugins(),
-        )
-        found = probe(target, spec.limits)
-        if isinstance(found, Probed):
-            return found
-        first = first or found
-    return first
+_NOTHING = (Spec(), "")
+
+
+def _joined(specs: Sequence[Spec]) -> Spec:
+    """All of them; what an earlier one says of an input stands."""
+    joined = Spec()
+    for each in specs:
+        joined.inputs = {**each.inputs, **joined.inputs}
+        joined.limits += [limit for limit in each.limits if limit not in joined.limits]
+    return joined
 
 
 def _smt(limits: list[str]) -> tuple[str, ...]:
@@ -228,7 +312,7 @@ def _why_not(name: str, failed: Failed | None) -> str:
     if failed is None or not failed.crashed or failed.crashed[0].error is None:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
     target, error = failed.target, failed.crashed[0].error
-    inputs = ", ".join(f"{each.name}: {each.value}" for each in target.inputs)
+    inputs = ", ".join(f"{each.name}: {spec_text(each.value)}" for each in target.inputs)
     what = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
     if not target.inputs:
         return f"{name} does not run: {what}"
@@ -242,9 +326,10 @@ def _why_not(name: str, failed: Failed | None) -> str:
 
 def _call(probed: Probed, source: Source, node: Any, limits: list[str]) -> TracedCall:
     target = probed.target
-    forward = next(
-        (each for each in getattr(node, "body", ()) if getattr(each, "name", "") == "forward"), None
-    )
+    if isinstance(node, ast.ClassDef):
+        forward = next((each for each in node.body if getattr(each, "name", "") == "forward"), None)
+    else:
+        forward = node
     assumptions = [f"{name} == {size}" for name, size in probed.plan.fixed.items()]
     known = {rule.split()[0] for rule in target.assumptions if "%" in rule}
     limits = limits_on(limits, target.symbols)
@@ -274,7 +359,7 @@ def _flat(each: Input, probed: Probed) -> tuple[str, tuple[str, ...]]:
     if isinstance(each.value, TensorSpec):
         fixed = probed.plan.fixed
         return each.value.dtype, tuple(str(fixed.get(size, size)) for size in each.value.shape)
-    return str(each.value), ()
+    return spec_text(each.value), ()
 
 
 def _name_span(source: Source, node: Any) -> Span:
@@ -284,17 +369,17 @@ def _name_span(source: Source, node: Any) -> Span:
     return Span(node.lineno, col, node.lineno, col + len(node.name))
 
 
-def _dependencies(before: set[str]) -> list[str]:
-    """Files of the user's that the file imports."""
+def _dependencies(before: set[str], beside: list[str]) -> list[str]:
+    """Files of the user's that the file imports, and those beside it that were looked at."""
     # Not by `sys.prefix`: that may be /usr, with the user's files in /usr/src.
     installed = [
         sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
     ]
     others = tuple(folder + os.sep for folder in (_OURS, *installed))
-    found: list[str] = []
+    found = [*beside]
     for name in sys.modules.keys() - before:
         path = getattr(sys.modules[name], "__file__", None)
         if path and Path(path).suffix == ".py" and not path.startswith(others):
             if not {"site-packages", "dist-packages"} & set(Path(path).parts):
                 found.append(path)
-    return sorted(found)
+    return sorted(set(found))

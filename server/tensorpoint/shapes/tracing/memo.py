@@ -150,7 +150,12 @@ class Memo:
         if isinstance(
             value, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
         ):
-            return ("object", id(value))
+            # Itself, which keeps it: the next lambda may have the id of one that is gone.
+            try:
+                hash(value)
+            except TypeError:
+                raise _Opaque from None
+            return ("object", value)
         raise _Opaque
 
 

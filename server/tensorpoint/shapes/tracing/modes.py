@@ -30,6 +30,7 @@ from torch.utils.flop_counter import flop_registry
 from ...wire.shapes import Span
 from .positions import place_in
 from .recorder import Recorder
+from .recurrent import RECURRENT, packed, padded, recurrent
 
 _ATEN = torch.ops.aten
 _META = torch.device("meta")
@@ -115,16 +116,22 @@ class Deadline(TorchFunctionMode):
 class OnMeta(TorchFunctionMode):
     """Keeps everything on one device; notes broadcasts that grow both operands."""
 
-    def __init__(self, assumptions: Assumptions, device: torch.device = _META) -> None:
+    def __init__(
+        self,
+        assumptions: Assumptions,
+        device: torch.device = _META,
+        counter: Recorder | None = None,
+    ) -> None:
         super().__init__()
-        self._assumptions, self._device = assumptions, device
+        self._assumptions, self._device, self._counter = assumptions, device, counter
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name in _TO_DEVICE and args and isinstance(args[0], torch.Tensor):
-            return args[0]
+        first = next(iter(args), None)
+        if name in _TO_DEVICE and isinstance(first, torch.Tensor):
+            return first
         if kwargs and "device" in kwargs:
             kwargs = {**kwargs, "device": self._device if kwargs["device"] is not None else None}
         if name == "to" and len(args) > 1:
@@ -135,7 +142,16 @@ class OnMeta(TorchFunctionMode):
         if name in _PAIRED and len(args) > 1:
             self._compare(args[0], args[1])
         if name in ("pin_memory", "share_memory_"):
-            return next(iter(args))
+            return first
+        if name == "_pack_padded_sequence" and _is_meta(first):
+            return packed(self._assumptions, *args)
+        if name == "_pad_packed_sequence" and _is_meta(first):
+            return padded(*args)
+        if name in RECURRENT and _is_valueless(first):
+            out, flops = recurrent(name, args)
+            if self._counter is not None:
+                self._counter.flops += flops
+            return out
         return func(*args, **(kwargs or {}))
 
     def _compare(self, one: Any, other: Any) -> None:
@@ -159,7 +175,7 @@ def without_data(assumptions: Assumptions, counter: Recorder | None = None) -> G
     """All of it; `counter` gets the floating point operations."""
     with (
         torch.device("meta"),
-        OnMeta(assumptions),
+        OnMeta(assumptions, counter=counter),
         WithoutValues(assumptions, counter),
         torch.no_grad(),
     ):
@@ -190,6 +206,8 @@ class WithoutValues(TorchDispatchMode):
             args = self._without_masks(args)
         if func is _ATEN.repeat_interleave.Tensor and not (kwargs or {}).get("output_size"):
             return args[0].new_empty((self.assumptions.count("repeat_interleave"),))
+        if func is _ATEN.convolution.default:
+            _check_transposed(*args)
         try:
             out = func(*args, **(kwargs or {}))
         except Exception as error:
@@ -237,6 +255,16 @@ class WithoutValues(TorchDispatchMode):
                     raise
                 raise second from None
             return tree_map(lambda v: v.to(_META) if isinstance(v, torch.Tensor) else v, out)
+
+
+def _check_transposed(data: Any, weight: Any, *rest: Any) -> None:
+    """The meta kernel takes any number of channels."""
+    if rest[4] and data.shape[1] != weight.shape[0]:
+        raise RuntimeError(
+            f"Given transposed=1, weight of size {list(weight.shape)}, expected input"
+            f"{list(data.shape)} to have {weight.shape[0]} channels, but got {data.shape[1]} "
+            "channels instead"
+        )
 
 
 def _is_meta(value: Any) -> bool:

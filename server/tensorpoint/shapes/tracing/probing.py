@@ -8,6 +8,7 @@ there. If values were asked for, all is done again with the other truth value, a
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,13 @@ from .inputs import Sizes
 from .modes import found_size
 from .recorder import ModuleCall, Observation, Path
 from .running import Run, Target, run
-from .sizes import Plan, plans
+from .sizes import Plan, fits, fixed_plan, plans
 from .snapshots import Snapshot, form_of, sizes_of
 
 _MOST_ADDED = 8
+#: For sizes that are tried one by one.
+_REPAIR_SECONDS = 4.0
+_LARGEST_SIDE = 400
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Failed:
 def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
     """Run until the shapes are known."""
     crashed: list[Run] = []
+    partly: tuple[Plan, list[Run]] | None = None
     for plan in plans(target.symbols, limits):
         runs: list[Run] = []
         for sizes in plan.probes:
@@ -70,13 +75,69 @@ def probe(target: Target, limits: Sequence[str] = ()) -> Probed | Failed:
                 runs.append(result)
                 continue
             crashed.append(result)
-            if not runs or isinstance(result.error, (SystemExit, MemoryError)):
+            if not runs or partly or isinstance(result.error, (SystemExit, MemoryError)):
                 break
-        if len(runs) >= min(3, len(plan.probes)):
-            return _known(target, plan, runs, limits)
+        if len(runs) == len(plan.probes) and (not plan.fixed or _keeps_batch(runs)):
+            return _known(_repaired(target, plan), plan, runs, limits)
+        if len(runs) >= 3 and partly is None:
+            # Most likely multiples of something: the plan with these says so.
+            partly = plan, runs
         if crashed and isinstance(crashed[-1].error, (SystemExit, MemoryError)):
             break
-    return Failed(target, crashed)
+    if partly:
+        return _known(target, *partly, limits)
+    plan = _fitting_sides(target, limits, crashed)
+    if plan is None:
+        return Failed(target, crashed)
+    runs = [run(target, sizes, count=not index) for index, sizes in enumerate(plan.probes)]
+    if any(each.error for each in runs):
+        return Failed(target, crashed)
+    return _known(_repaired(target, plan), plan, runs, limits)
+
+
+def _fitting_sides(target: Target, limits: Sequence[str], crashed: list[Run]) -> Plan | None:
+    """The smallest sides, or length, with which a guessed input runs and keeps its batch.
+
+    What fixes them is a layer that takes all that is left, `Linear(8 * 21 * 21)`: each size is
+    tried, at 2 to 10 ms, which needs no symbols and is exact.
+    """
+    free = [name for name in target.symbols if name != "B"]
+    sides = free if set(free) <= {"H", "W"} else free if len(free) == 1 else []
+    guessed = all(each.origin == "first use" and not each.blind for each in target.inputs)
+    if not sides or not guessed or not any(isinstance(r.error, RuntimeError) for r in crashed):
+        return None
+    end = time.monotonic() + _REPAIR_SECONDS
+    for side in range(1, _LARGEST_SIDE):
+        plan = fixed_plan(target.symbols, dict.fromkeys(sides, side))
+        if time.monotonic() > end:
+            return None
+        result = run(target, plan.probes[0], record=False)
+        if result.error is None and _keeps_batch([result]):
+            return plan if all(fits(limits, sizes) for sizes in plan.probes) else None
+    return None
+
+
+def _keeps_batch(runs: Sequence[Run]) -> bool:
+    """Whether what comes out has the batch first, if it is a tensor: `view(-1, 320)` may not."""
+    return all(
+        each.output is None
+        or each.output[0] != "T"
+        or not each.output[1]
+        or each.output[1][0] == each.sizes.get("B", each.output[1][0])
+        for each in runs
+    )
+
+
+def _repaired(target: Target, plan: Plan) -> Target:
+    """The target, whose guessed inputs say that their sizes were tried."""
+    if plan.fixed:
+        target.inputs = tuple(
+            dataclasses.replace(each, origin="repair")
+            if each.origin == "first use" and set(each.symbols()) & plan.fixed.keys()
+            else each
+            for each in target.inputs
+        )
+    return target
 
 
 def _known(
@@ -85,7 +146,12 @@ def _known(
     runs: list[Run],
     limits: Sequence[str],
 ) -> Probed:
-    plan = Plan(tuple(each.sizes for each in runs), plan.multiples, plan.fixed)
+    plan = dataclasses.replace(plan, probes=tuple(each.sizes for each in runs))
+    if target.example and target.example not in plan.probes and plan.allows(target.example):
+        # What the program does is shown as it is: a loop may turn once in the small.
+        result = run(target, target.example)
+        if result.error is None:
+            runs = [*runs, result]
     found = [name for name in runs[0].all_sizes if name not in runs[0].sizes]
     allowed = [{**s, **{name: found_size(s, name) for name in found}} for s in plan.more(limits)]
     for _ in range(_MOST_ADDED):

@@ -1,6 +1,9 @@
-"""Makes the process harmless before the user's code runs in it: no output, no devices, no forks.
+"""Makes the process harmless before the user's code runs in it.
 
-The process ends with the answer, so nothing is put back.
+No output, no devices, no other processes, no network. The process ends with the answer, so nothing
+is put back. Processes and the network are refused by an audit hook, which Python code can't take
+away and which sees what libraries do by `_socket` and `_posixsubprocess` too; a library in C that
+opens sockets by itself is not seen.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import warnings
 from typing import Any
 
 import torch
+
+from .weights import leave_out_weights
 
 _INITIALIZERS = (
     "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
@@ -33,7 +38,8 @@ def keep_quiet() -> None:
     torch.cuda.is_available = lambda: False
     torch.compile = torch.jit.script = torch.jit.script_if_tracing = _as_it_is
     _skip_initialization()
-    os.fork = os.forkpty = _no_fork
+    sys.addaudithook(_refuse)
+    leave_out_weights()
     argparse.ArgumentParser.parse_args = _defaults
     argparse.ArgumentParser.parse_known_args = lambda *a, **k: (_defaults(*a, **k), [])
 
@@ -53,8 +59,21 @@ def _as_it_is(function: Any = None, *_: Any, **__: Any) -> Any:
     return function if function is not None else _as_it_is
 
 
-def _no_fork() -> int:
-    raise PermissionError("a file that is traced for shapes can't start processes")
+_PROCESSES = {
+    "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
+    "pty.spawn", "subprocess.Popen",
+}  # fmt: skip
+_NETWORK = {
+    "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr",
+    "socket.gethostbyname", "socket.sendmsg", "socket.sendto",
+}  # fmt: skip
+
+
+def _refuse(event: str, _: tuple[Any, ...]) -> None:
+    if event in _PROCESSES:
+        raise PermissionError("a file that is traced for shapes can't start processes")
+    if event in _NETWORK:
+        raise PermissionError("a file that is traced for shapes can't reach the network")
 
 
 def _defaults(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:

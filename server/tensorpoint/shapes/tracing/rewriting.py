@@ -62,7 +62,14 @@ class Source:
         return Span(span.line, first, span.end_line, self.column(span.end_line, span.end_col))
 
     def segment(self, node: ast.expr) -> str:
-        return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
+        """The text of a node in one line. `ast`'s own splits the whole file each time."""
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        if node.end_col_offset is None or last >= len(self.lines):
+            return ast.unparse(node)
+        lines = [line.encode() for line in self.lines[first : last + 1]]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode(errors="replace").split())
 
 
 def _future_flags(tree: ast.Module) -> int:

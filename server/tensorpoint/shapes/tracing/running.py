@@ -28,6 +28,8 @@ class Target:
     module: Any
     inputs: tuple[Input, ...]
     recorder: Recorder
+    #: What the symbols stand for in a call of the program's that the inputs were taken from.
+    example: Sizes = field(default_factory=dict[str, int])
     #: What was assumed so that it runs: `H == 28`.
     assumptions: list[str] = field(default_factory=list[str])
     #: Elements of the parameters of each module, by its id.

@@ -6,6 +6,7 @@ of 2, 4, ... 64 are taken, and the crash is kept: it is a counter-example to wha
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -41,8 +42,17 @@ class Plan:
     probes: tuple[Sizes, ...]
     #: Divisors that all sizes of a symbol have.
     multiples: dict[str, int] = field(default_factory=dict[str, int])
+    #: Symbols that have to be large.
+    large: tuple[str, ...] = ()
     #: Symbols with one size only.
     fixed: dict[str, int] = field(default_factory=dict[str, int])
+
+    def allows(self, sizes: Sizes) -> bool:
+        """Whether these are of the same kind."""
+        return all(
+            size == self.fixed.get(name, size) and size % self.multiples.get(name, 1) == 0
+            for name, size in sizes.items()
+        )
 
     def more(self, limits: Sequence[str], count: int = 60) -> list[Sizes]:
         """Other sizes of the same kind, to tell rules apart."""
@@ -65,7 +75,7 @@ def plans(symbols: Sequence[str], limits: Sequence[str]) -> Iterator[Plan]:
     for plan in _plans(symbols):
         probes = tuple(sizes for sizes in plan.probes if fits(limits, sizes))
         if len(probes) >= 3 or (probes and not symbols):
-            yield Plan(probes, plan.multiples, plan.fixed)
+            yield dataclasses.replace(plan, probes=probes)
 
 
 def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
@@ -73,18 +83,22 @@ def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
     if not any(name != "B" for name in symbols):
         return
     yield _plan(symbols, _SHORT_LENGTHS, 1, {name: 1 for name in symbols if name in _SPATIAL})
+    lengths = tuple(name for name in symbols if name != "B" and name not in _SPATIAL)
     for step in (2, 4, 8, 16, 32, 64):
-        if step == 16 and any(name != "B" and name not in _SPATIAL for name in symbols):
+        if step == 16 and lengths:
             # Multiples of 16 are long: if that is what it takes, they need not be multiples.
-            yield _plan(symbols, _LONG_LENGTHS, 1)
+            yield dataclasses.replace(_plan(symbols, _LONG_LENGTHS, 1), large=lengths)
         yield _plan(symbols, _SHORT_LENGTHS, step, {"B": 1})
     sides = [name for name in symbols if name in ("H", "W")]
     if sides:
         for side in _COMMON_SIDES:
-            fixed = dict.fromkeys(sides, side)
-            plan = _plan(symbols, _LENGTHS, 1)
-            probes = tuple({**sizes, **fixed} for sizes in plan.probes)
-            yield Plan(probes, {}, fixed)
+            yield fixed_plan(symbols, dict.fromkeys(sides, side))
+
+
+def fixed_plan(symbols: Sequence[str], fixed: Sizes) -> Plan:
+    """Some symbols with one size, the others as usual."""
+    plan = _plan(symbols, _LENGTHS, 1)
+    return Plan(tuple({**sizes, **fixed} for sizes in plan.probes), fixed=fixed)
 
 
 def _plan(

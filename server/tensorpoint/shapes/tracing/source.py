@@ -15,16 +15,22 @@ import ast
 import builtins
 import importlib.abc
 import importlib.machinery
+import inspect
 import linecache
 import os
 import sys
+import sysconfig
 import types
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from .recorder import Recorder
 from .rewriting import NOTE, Rewriter, Source
 
+#: The class that Lightning's modules are derived from.
+LIGHTNING = "LightningModule"
 #: The name under which the file is a module.
 MODULE = "__tensorpoint_traced__"
 
@@ -97,6 +103,8 @@ class FileModule:
 
     def demand(self, name: str) -> Any:
         """Run the statement that binds `name`. Raises NameError, with the reason."""
+        if name in self.namespace:  # asked for by an expression with names of its own
+            return self.namespace[name]
         for statement in self._binders.get(name, ()):
             if id(statement) in self._run:
                 continue
@@ -140,6 +148,8 @@ class FileModule:
             except ModuleNotFoundError as error:
                 if not error.name or not _STUBS.add(error.name):
                     raise
+            finally:
+                _STUBS.withdraw()
 
 
 class _Demanded(dict[str, Any]):
@@ -221,10 +231,18 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             sys.meta_path.append(self)
         return True
 
+    def withdraw(self) -> None:
+        """Leave no module behind: a library asks for its options by looking whether they are there.
+
+        `import transformers` fails if it finds torchvision and that has nothing in it.
+        """
+        for name in [name for name in sys.modules if name.split(".")[0] in self.names]:
+            del sys.modules[name]
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.split(".")[0] in self.names:
+        if fullname.split(".")[0] in self.names and _asked_by_user():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
@@ -235,11 +253,69 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
+def _asked_by_user() -> bool:
+    """Whether what imports is not an installed library."""
+    frame = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return not name.startswith(_INSTALLED)
+
+
+_INSTALLED = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
 class _Stub(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == LIGHTNING:
+            return LightningModule
         return type(name, (_Nothing,), {"__module__": self.__name__})
+
+
+class LightningModule(torch.nn.Module):
+    """Stands for Lightning's, with what its modules use while they are made and in their steps."""
+
+    device = torch.device("meta")
+    current_epoch = global_step = 0
+    logger = trainer = None
+
+    def save_hyperparameters(self, *names: Any, **_: Any) -> None:
+        """Keep the arguments of the constructor that calls it."""
+        given = inspect.getargvalues(sys._getframe(1))
+        found = {name: given.locals[name] for name in given.args[1:]}
+        found.update(given.locals.get(given.keywords or "", {}))
+        chosen = [name for name in names if isinstance(name, str)]
+        self.hparams.update({name: found[name] for name in chosen} if chosen else found)
+
+    @property
+    def hparams(self) -> _Options:
+        return self.__dict__.setdefault("_hparams", _Options())
+
+    def log(self, *_: Any, **__: Any) -> None:
+        """Nothing is logged."""
+
+    log_dict = print = log
+
+    def optimizers(self) -> Any:
+        return _Nothing()
+
+    lr_schedulers = optimizers
+
+
+class _Options(dict[str, Any]):
+    """A dict whose items are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
 
 
 class _Nothing:

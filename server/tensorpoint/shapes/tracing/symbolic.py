@@ -207,7 +207,9 @@ def at_sizes(dim: Any, names: dict[Any, str], sizes: Sizes) -> int | None:
         return dim
     numbers = {symbol: sympy.Integer(sizes[name]) for symbol, name in names.items()}
     try:
-        value = dim.node.expr.xreplace(numbers)
+        # As it was then: in `expr` a symbol that became a number later is one, by a loop over a
+        # size for one.
+        value = getattr(dim.node, "_expr", dim.node.expr).xreplace(numbers)
     except ZeroDivisionError:  # a size that these sizes are too small for
         return None
     return int(value) if value.is_number else None
