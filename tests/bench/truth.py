@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from tensorpoint.shapes.tracing.fitting import value_of
 from tensorpoint.shapes.tracing.hints import has_tensor
@@ -53,7 +54,8 @@ class Comparison:
 
 def filled(module: Any) -> Any:
     """A real copy of a module on the meta device."""
-    real = copy.deepcopy(module).to_empty(device="cpu").eval()
+    memo = {id(value): value.detach() for value in _kept_by(module)}
+    real = copy.deepcopy(module, memo).to_empty(device="cpu").eval()
     for tensor in [*real.parameters(), *real.buffers()]:
         _fill(tensor)
     for each in real.modules():
@@ -61,6 +63,14 @@ def filled(module: Any) -> Any:
             if isinstance(value, torch.Tensor) and value.is_meta:
                 vars(each)[name] = _fill(torch.empty_like(value, device="cpu"))
     return real
+
+
+def _kept_by(module: Any) -> Iterator[torch.Tensor]:
+    """What a forward has computed and left in its module: that can't be copied."""
+    for each in module.modules():
+        for value in tree_leaves(vars(each)):
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                yield value
 
 
 def _fill(tensor: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,8 @@ _SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
 #: Evaluates to the live objects of the stop that the evaluating thread is in.
 STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
 
+#: How the expression begins that boots the agent.
+_BOOT = "(lambda scope: (exec(compile("
 _IMPORTED = (
     "__import__('json').dumps({'names': [name for name, module in "
     "list(__import__('sys').modules.items()) if '-packages' in "
@@ -41,6 +43,16 @@ _IMPORTED = (
 
 class AgentError(Exception):
     """The agent could not be started or refused the plan; the text says why."""
+
+
+def is_ours_too_slow(output: str) -> bool:
+    """Whether debugpy says that what we evaluate takes its time, as it does after three seconds.
+
+    The text is all of the source that the agent is booted with, and no concern of the user's.
+    """
+    _, told, expression = output.partition("Evaluating: ")
+    ours = (_BOOT, _IMPORTED, "__import__('sys').modules['_tensorpoint.")
+    return bool(told) and expression.startswith(ours)
 
 
 async def boot(debugpy: Peer, plan: Plan) -> dict[str, Any]:
@@ -61,8 +73,7 @@ def _boot_expression(arguments: str) -> str:
     source = _BOOTSTRAP.read_text(encoding="utf-8")
     call = f"boot({arguments})"
     return (
-        "(lambda scope: (exec(compile("
-        f"{source!r}, {str(_BOOTSTRAP)!r}, 'exec'), scope), eval({call!r}, scope))[1])"
+        f"{_BOOT}{source!r}, {str(_BOOTSTRAP)!r}, 'exec'), scope), eval({call!r}, scope))[1])"
         "({'__name__': '_tensorpoint_bootstrap'})"
     )
 

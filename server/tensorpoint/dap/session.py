@@ -18,7 +18,7 @@ from . import hot_swap, launch, resident, values
 from .breakpoints import FILTERS
 from .children import ChildListener
 from .data import BREAKPOINT_MODES
-from .injection import AgentError, boot, imported, sync
+from .injection import AgentError, boot, imported, is_ours_too_slow, sync
 from .last_run import LastRun
 from .paused import Paused
 from .peer import Message, Peer
@@ -97,6 +97,7 @@ class Session(Paused):
         }
         self._events: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialized": self._on_initialized,
+            "output": self._on_output,
             "process": self._on_process,
             "stopped": self._on_stopped,
             "continued": self._on_continued,
@@ -262,6 +263,10 @@ class Session(Paused):
                 body["systemProcessId"] = self._pid
             self._client.send(self._process_event)
             self._process_event = None
+
+    async def _on_output(self, event: Message) -> None:
+        if not is_ours_too_slow(str(event["body"].get("output", ""))):
+            self._client.send(event)
 
     async def _on_stopped(self, message: Message) -> None:
         if self._resident is not None and not self._learned:

@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.forward module=cell type=Cell step=3 op=add
+# expect: stop event=nonfinite.forward module=cell type=Cell step=3 op=mm
 """N32: a recurrence with a gain above 1 overflows to inf, then to inf - inf = NaN.
 
 The sequences get longer from step to step; only the last is long enough.

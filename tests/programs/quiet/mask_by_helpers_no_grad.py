@@ -20,14 +20,12 @@ class TopK(nn.Module):
 
 
 class Policy(nn.Module):
-    """Actions that are not legal get the logarithm of 0."""
-
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(4, 6)
 
     def forward(self, state, legal):
-        return self.head(state) + legal.log()
+        return self.head(state) + legal.log()  # of 0 for what is not legal
 
 
 class Cooled(nn.Module):
@@ -40,12 +38,10 @@ class Cooled(nn.Module):
 
 
 class Distances(nn.Module):
-    """No edge is infinitely far: a buffer says where there is none."""
-
     def __init__(self):
         super().__init__()
         edges = torch.rand(5, 5)
-        edges[edges < 0.5] = torch.inf
+        edges[edges < 0.5] = torch.inf  # where there is no edge
         self.register_buffer("edges", edges)
 
     def forward(self, x):

@@ -2,7 +2,7 @@
 
 Among them are the patterns of numeric bug reports: a root and a norm by hand at 0, a hidden branch
 of `where`, acos at 1, a fully masked row, no labels, logsumexp of nothing, p·log p, log of softmax,
-svd with ties, a residual in float16, an exploding recurrence.
+svd with ties, a residual and a linear layer in float16, an exploding recurrence.
 
 The line is marked; the operation is the one that is to be named.
 """
@@ -165,6 +165,12 @@ def residual_in_half(x: torch.Tensor) -> torch.Tensor:
     return x + (stream + stream)  # <- add
 
 
+def linear_in_half(x: torch.Tensor) -> torch.Tensor:
+    wide = (zeros(x).float() + 300.0).half().flatten(0, -2)
+    with torch.autocast("cpu", enabled=False):
+        return x + functional.linear(wide, wide).amax()  # <- mm
+
+
 def recurrence(x: torch.Tensor) -> torch.Tensor:
     h = zeros(x).float() + 1.0
     for _ in range(50):
@@ -178,7 +184,7 @@ FORWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     *(product_of_two, product_of_all, sum_of_all, to_half, matrix_product, inverse_cosine),
     *(inverse_hyperbolic_tangent, logit_of_one, inverse_error_function, masked_row),
     *(variance_of_one, mean_of_none, all_ignored, normalised_without_eps, digamma_at_zero),
-    *(entropy_at_zero, logarithm_of_softmax, residual_in_half, recurrence),
+    *(entropy_at_zero, logarithm_of_softmax, residual_in_half, linear_in_half, recurrence),
 )
 
 
