@@ -68,7 +68,8 @@ def test_an_error_is_status_one_and_nothing_to_trace_is_two(write: Write) -> Non
     failed = shapes(str(PROGRAMS / "faults.py"), "--class", "Clash")
     assert failed.returncode == 1, failed.stderr
     assert "3x20 and 30x5" in failed.stdout
-    assert shapes(str(write("x = 1\n"))).returncode == 2
+    nothing = shapes(str(write("x = 1\n")))
+    assert nothing.returncode == 2 and "no class with a forward" in nothing.stderr
     assert "name a FILE or --object" in shapes().stderr
     assert "--config goes with --object" in shapes("x.py", "--config", "x.json").stderr
     both = shapes("--object", "transformers:LlamaModel", "--class", "LlamaMLP")

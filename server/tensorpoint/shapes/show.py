@@ -92,6 +92,13 @@ def shapes(options: Options) -> int:
         _print(Console(highlight=False, soft_wrap=True), table, text)
     if any(each.severity == "error" for each in table.diagnostics):
         return 1
+    if not (table.calls or table.untraced or table.hints):
+        print(
+            f"tensorpoint shapes: nothing to trace in {options.file}: it has no class with a "
+            "forward, and no function whose inputs are known. Say them in a comment in the "
+            "function, # tensorpoint: x: f32[B, 3, H, W]",
+            file=sys.stderr,
+        )
     return 0 if table.calls else 2
 
 
