@@ -109,6 +109,24 @@ def test_doctor_reports_without_torch(installed: Path):
     assert "torch" in report
 
 
+def test_a_program_that_needs_torch_is_told_where_to_find_it(installed: Path, tmp_path: Path):
+    def ran(code: str) -> str:
+        program = tmp_path / "program.py"
+        program.write_text(code)
+        return subprocess.run(
+            [installed / "tensorpoint", "run", program],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        ).stderr
+
+    told = ran("import torch\n")
+    assert "No module named 'torch'" in told
+    assert told.endswith("name its interpreter: tensorpoint run --python PATH\n")
+    assert "interpreter" not in ran("print('needs none')\n")
+
+
 def test_the_adapter_answers_initialize_with_its_filters(installed: Path):
     with subprocess.Popen(
         [installed / "tensorpoint", "dap"],

@@ -19,6 +19,7 @@ The launcher reports a death by signal as an exit status (-11 & 0xff), which can
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import sys
@@ -110,7 +111,13 @@ def run(
         raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
     if options.facts is not None:
         options = replace(options, facts=prepare_facts(options.facts))
-    return asyncio.run(_Run(options, arming, python, report, report_layers).run())
+    outcome = asyncio.run(_Run(options, arming, python, report, report_layers).run())
+    if outcome.status and options.python is None and importlib.util.find_spec("torch") is None:
+        _say(
+            f"tensorpoint: {python} has no torch; if your program has an environment of its own, "
+            "name its interpreter: tensorpoint run --python PATH"
+        )
+    return outcome
 
 
 @dataclass(eq=False)
