@@ -9,8 +9,10 @@ is not asked about again at the next few stops is let go: a closed view costs no
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .attention import Attention
@@ -38,7 +40,9 @@ class Map:
 class _Asked:
     """A module that was asked about."""
 
-    stops: int = 0
+    #: How often each thread has gone on since. All of them are stopped at a stop, and one may be
+    #: at the next before another has gone on.
+    stops: Counter[int] = field(default_factory=Counter[int])
     map: Map | None = None
 
 
@@ -61,15 +65,16 @@ class AttentionMaps(Watch):
             if not self.is_on:
                 self.is_on = True
                 self._on_change()
-        asked.stops = 0
+        asked.stops.clear()
         return asked.map
 
     def go_on(self) -> None:
-        """The program goes on, with all of its threads."""
+        """The thread that calls goes on."""
+        thread = get_ident()
         for module, asked in list(self._asked.items()):
-            asked.stops += 1
-            if asked.stops > _PATIENCE:
-                del self._asked[module]
+            asked.stops[thread] += 1
+            if asked.stops[thread] > _PATIENCE:
+                self._asked.pop(module, None)  # another thread may have done so
         if self.is_on and not self._asked:
             self.is_on = False
             self._on_change()

@@ -58,14 +58,11 @@ class _Pydevd:
 
 
 def install(
-    rows: MakeRows,
-    forget: Callable[[], None],
-    go_on: Callable[[], None],
-    report: Callable[[str, Exception], None],
+    rows: MakeRows, forget: Callable[[], None], report: Callable[[str, Exception], None]
 ) -> None:
     """Show values by `rows` from now on. Raises Unknown; harmless when called again.
 
-    `forget` is called when a thread goes on, `go_on` when the last of them has.
+    `forget` is called on a thread that goes on.
     """
     pydevd = _find()
     if hasattr(pydevd.frames._AbstractVariable.get_var_data, "tensorpoint"):
@@ -74,7 +71,7 @@ def install(
     _wrap_children(pydevd.frames, rows, report)
     _wrap_handler(pydevd.api)
     _wrap_repr(pydevd.safe_repr, rows, report)
-    _forget_on_resume(pydevd.frames, forget, go_on)
+    _forget_on_resume(pydevd.frames, forget)
 
 
 def _find() -> _Pydevd:
@@ -204,16 +201,12 @@ def _wrap_repr(safe_repr: Any, rows: MakeRows, report: Callable[[str, Exception]
     safe_repr._repr = _repr
 
 
-def _forget_on_resume(frames: Any, forget: Callable[[], None], go_on: Callable[[], None]) -> None:
+def _forget_on_resume(frames: Any, forget: Callable[[], None]) -> None:
     original = frames._FramesTracker.untrack_all
 
     def untrack_all(self: Any) -> None:
-        # None once it is untracked: it is called again for a jump.
-        manager = getattr(self, "_suspended_frames_manager", None)
         forget()
         original(self)
-        if manager is not None and not getattr(manager, "_thread_id_to_tracker", None):
-            go_on()
 
     frames._FramesTracker.untrack_all = untrack_all
 

@@ -52,9 +52,7 @@ class Showing:
     def install(self) -> None:
         """Put it in the debugger's place."""
         try:
-            debugger_values.install(
-                lambda: self._rows, self._forget, self._maps.go_on, self._report
-            )
+            debugger_values.install(lambda: self._rows, self._forget, self._report)
             debugger_words.install(
                 Words(
                     names=tuple(ON_VALUES),
@@ -155,5 +153,6 @@ class Showing:
             self._rows.view.changed()
 
     def _forget(self) -> None:
+        self._maps.go_on()
         if "_rows" in self.__dict__:
             self._rows.view.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import torch
@@ -26,6 +27,26 @@ def test_nothing_is_heard_any_more_of_a_module_that_is_gone() -> None:
     assert heard == [True, False] and not maps.is_on
     maps.go_on()
     assert heard == [True, False]
+
+
+def test_patience_is_counted_by_stops_and_not_by_threads() -> None:
+    maps = AttentionMaps(lambda: None)
+    module = nn.MultiheadAttention(4, 2)
+    maps.of(module)
+    together = threading.Barrier(5)
+
+    def go_on_three_times() -> None:
+        for _ in range(3):
+            maps.go_on()
+        together.wait(timeout=60)  # the number of a thread that has ended is used again
+
+    others = [threading.Thread(target=go_on_three_times) for _ in range(4)]
+    for thread in others:
+        thread.start()
+    go_on_three_times()
+    assert maps.is_on
+    maps.go_on()
+    assert not maps.is_on
 
 
 def test_what_torch_fuses_has_a_map_while_somebody_looks() -> None:
