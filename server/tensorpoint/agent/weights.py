@@ -281,9 +281,10 @@ class _Kept:
             raise OSError("it is somebody else's")
         about = f"{self._folder}/{pack.ABOUT}"
         if not os.path.exists(about):
-            with open(f"{about}.{os.getpid()}", "w", encoding="utf-8") as stream:
+            own = f"{about}.{os.getpid()}-{threading.get_ident()}"  # several threads load
+            with open(own, "w", encoding="utf-8") as stream:
                 json.dump({"source": self._source, "dtype": self._dtype}, stream)
-            os.replace(stream.name, about)
+            os.replace(own, about)
 
 
 def _whole(source: str, room: _Room) -> _Kept | None:
