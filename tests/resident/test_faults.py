@@ -20,7 +20,8 @@ from tensorpoint.resident.client import NoHost
 from tensorpoint.resident.messages import Environment, ZygoteStatus
 from tensorpoint.wire import pack
 from tests.conftest import Write
-from tests.protocol.dap import DEADLINE, eventually, processes_with
+from tests.protocol.dap import DEADLINE, eventually
+from tests.protocol.processes import processes_with
 from tests.resident.hosts import Host, run, running_host, start
 
 pytestmark = pytest.mark.xdist_group("resident")

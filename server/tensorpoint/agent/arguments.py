@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ..wire.dtypes import short_dtype
 from .tensors import unseen
 
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _LONGEST = 40
 _MOST_ITEMS = 64
 
@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
     if isinstance(value, sys.modules["torch"].Tensor):
         if value.is_nested:
             raise _Unsaid
-        return f"{_dtype(value)}[{', '.join(map(str, value.shape))}]"
+        return f"{short_dtype(value.dtype)}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (tuple, list, dict)) and len(value) > _MOST_ITEMS:
         raise _Unsaid
     if type(value) is tuple:
@@ -50,10 +50,3 @@ def _text(value: Any) -> str:
     if type(value) is str and len(value) <= _LONGEST:
         return repr(value)
     raise _Unsaid
-
-
-def _dtype(tensor: Any) -> str:
-    """`float32` as it is specified: `f32`."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    letters = name.rstrip("0123456789")
-    return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name

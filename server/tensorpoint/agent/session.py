@@ -12,7 +12,6 @@ import linecache
 import os
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ from .layers import LayerBreakpoints
 from .local import LocalRule
 from .modules import Names
 from .ops.locate import Locator
+from .process import age
 from .rules import Rule
 from .showing import Showing
 from .stepping.requests import Requests
@@ -222,7 +222,7 @@ class Agent:
                 "python": sys.version.partition(" ")[0],
                 "torch": getattr(sys.modules.get("torch"), "__version__", None),
                 "armed": len(plan.tensorpoints),
-                "age": _age(),
+                "age": age(),
             }
         )
 
@@ -489,16 +489,6 @@ class Agent:
         self._plan = None
         if self._local:  # the `with` goes on in the child
             self._apply()
-
-
-def _age() -> float | None:
-    """For how many seconds this process has run, by a clock that nobody sets (Linux)."""
-    try:
-        with open("/proc/self/stat", "rb") as stream:
-            ticks = int(stream.read().rpartition(b")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):
-        return None
 
 
 #: Held while the agent is made: `listen` and `watch` are called on any thread.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..resident.client import measured
 from ..resident.runs import stamp
-from ..shapes.measured import measured_hints, short_dtype
+from ..shapes.measured import measured_hints
+from ..wire.dtypes import short_dtype
 from ..wire.facts import Layer, Parameter
 from ..wire.shapes import ShapeHint, ShapeTable
 from .shift import moved, shift

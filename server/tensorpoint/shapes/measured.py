@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..resident import runs
+from ..wire.dtypes import short_dtype
 from ..wire.facts import Layer
 from ..wire.shapes import Execution, KnownCall, ShapeHint, ShapeTable, Span
-
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 def calls_in_last_run(path: str) -> tuple[KnownCall, ...]:
@@ -52,12 +51,6 @@ def with_measured(table: ShapeTable, hints: Sequence[ShapeHint]) -> ShapeTable:
     if not more:
         return table
     return replace(table, hints=tuple(sorted([*table.hints, *more], key=_place)))
-
-
-def short_dtype(name: str) -> str:
-    """`float32` as it is in hints: `f32`."""
-    letters = name.rstrip("0123456789")
-    return f"{_SHORT.get(letters, letters)}{name[len(letters) :]}"
 
 
 def _place(hint: ShapeHint) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tensorpoint.agent import session
+from tensorpoint.agent import process
 from tensorpoint.dap import injection, last_run
 from tensorpoint.dap.last_run import LastRun
 
@@ -72,5 +72,5 @@ def test_a_run_began_when_its_program_was_started_wherever_that_is() -> None:
 def test_a_process_knows_for_how_long_it_has_run() -> None:
     ps = ["ps", "-o", "etimes=", "-p", str(os.getpid())]
     seconds = int(subprocess.run(ps, check=True, capture_output=True, text=True).stdout)
-    age = session._age()
+    age = process.age()
     assert age is not None and seconds - 2 < age < seconds + 30

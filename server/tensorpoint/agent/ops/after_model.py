@@ -5,7 +5,7 @@ node is looked at by a hook that autograd calls after it, while what the node ha
 there: so a node that makes a bad gradient of good ones is run once more, below the recorder, which
 names the operation. The bad gradient is followed from node to node, and told once it has left.
 
-Costs a Python call and a sum for each node, 5 us on the CPU; a model's own nodes have no hook,
+Costs a Python call and a sum for each node; a model's own nodes have no hook,
 but where the gradient of a gradient is taken: that comes to them past the output.
 """
 

@@ -10,9 +10,10 @@ import math
 import sys
 from typing import Any
 
+from ...wire.dtypes import short_dtype
 from ..tensors import unseen
 from . import devices
-from .plain import is_tensor, number, plain, read, short_dtype
+from .plain import is_tensor, number, plain, read
 
 
 class Refusal(ValueError):

@@ -15,6 +15,7 @@ from itertools import islice
 from types import MemberDescriptorType
 from typing import Any
 
+from ...wire.dtypes import short_dtype
 from ..tensors import unseen
 from . import plain
 from .plain import (
@@ -28,7 +29,6 @@ from .plain import (
     is_tensor,
     read,
     shape_of,
-    short_dtype,
     size_in_words,
 )
 from .walks import modules_in, tensors_of

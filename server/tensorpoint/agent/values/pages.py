@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ...wire.dtypes import short_dtype
 from ..tensors import unseen
 from . import devices
 from .assign import set_element
 from .devices import Unavailable
 from .nodes import ALL, Child, Node, Page, leaf
-from .plain import is_on_cpu, is_tensor, number, plain, shape_of, short_dtype
+from .plain import is_on_cpu, is_tensor, number, plain, shape_of
 
 #: Rows without a request for a page, and the longest page that is read.
 _PAGE = 100

@@ -11,16 +11,6 @@ from typing import Any
 
 from ..tensors import unseen
 
-_SHORT = {
-    "float": "f",
-    "bfloat": "bf",
-    "int": "i",
-    "uint": "u",
-    "complex": "c",
-    "qint": "qi",
-    "quint": "qu",
-}
-
 
 def torch_type(name: str) -> Any:
     """A class of the program's torch; None while there is none."""
@@ -117,15 +107,6 @@ def elements_of(tensor: Any) -> int:
         return int(call(tensor, "numel"))
     except RuntimeError:  # a symbol without a value
         return 0
-
-
-def short_dtype(dtype: Any) -> str:
-    """ "f32" of torch.float32, "bool" of torch.bool."""
-    name = str(dtype).removeprefix("torch.")
-    letters = name.rstrip("0123456789")
-    if letters in _SHORT:
-        return _SHORT[letters] + name[len(letters) :]
-    return name.replace("float8", "f8").replace("float4", "f4")
 
 
 @unseen

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...wire.dtypes import short_dtype
 from ..tensors import norm_of, unseen
 from . import figures, words
 from .cache import Cache
@@ -26,7 +27,6 @@ from .plain import (
     is_tensor,
     number,
     read,
-    short_dtype,
 )
 from .walks import parameters_in
 

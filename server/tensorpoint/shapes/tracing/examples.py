@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from ...wire.dtypes import short_dtype
 from .inputs import Input, Sizes, TensorSpec, tensors, with_items
-from .snapshots import short_dtype
 from .source import FileModule
 from .values import Unknown, Values
 

@@ -80,6 +80,8 @@ _SYMBOLIC_SECONDS = 20.0
 #: For the other sides of branches: of one call, and of all in a file.
 _FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
 _OURS = str(Path(__file__).parents[2])
+#: What a project says that says nothing: of inputs, and of what makes the module.
+_NOTHING = (Spec(), "")
 
 
 def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def table_of(
     began = time.perf_counter()
     before = set(sys.modules)
     try:
-        given = _given(request.specs)
+        given = _joined([read_spec(text) for text in reversed(request.specs)])
         if request.object:
             file, name = load_object(request.object)
             names, specs = [name], {}
@@ -267,15 +269,6 @@ class _Table:
         self._flip_seconds -= time.monotonic() - began
 
 
-def _given(texts: tuple[str, ...]) -> Spec:
-    spec = Spec()
-    for text in texts:
-        more = read_spec(text)
-        spec.inputs.update(more.inputs)
-        spec.limits += more.limits
-    return spec
-
-
 def _settings(known: Sequence[KnownCall]) -> dict[str, tuple[Spec, str]]:
     """What the project says of its targets: inputs, and what makes the module."""
     return {
@@ -283,9 +276,6 @@ def _settings(known: Sequence[KnownCall]) -> dict[str, tuple[Spec, str]]:
         for each in known
         if each.origin == "spec"
     }
-
-
-_NOTHING = (Spec(), "")
 
 
 def _joined(specs: Sequence[Spec]) -> Spec:

@@ -133,10 +133,10 @@ def _holds_values(module: torch.nn.Module) -> bool:
 
     The mask of a causal attention is such a buffer as often as not.
     """
-    held = [value for each in module.modules() for value in tree_leaves(vars(each))]
-    return any(True for _ in module.buffers()) or any(
+    return any(
         isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
-        for value in held
+        for each in module.modules()
+        for value in tree_leaves(vars(each))
     )
 
 

@@ -12,20 +12,12 @@ from typing import Any
 
 import torch
 
+from ...wire.dtypes import short_dtype
+
 Snapshot = tuple[Any, ...]
 
 _MOST_ITEMS = 64
 _DEEPEST = 3
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-
-
-def short_dtype(dtype: torch.dtype) -> str:
-    """`f32`, `bf16`, `i64`, `bool`; `f8e4m3fn` for the rarer ones."""
-    name = str(dtype).removeprefix("torch.")
-    word = name.rstrip("0123456789")
-    if word in _SHORT:
-        return _SHORT[word] + name[len(word) :]
-    return name.replace("float8_", "f8") if name.startswith("float8_") else name
 
 
 DTYPES = {
