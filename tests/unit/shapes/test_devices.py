@@ -9,6 +9,7 @@ import pytest
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.wire.shapes import ShapeRequest, ShapeTable
 from tests.conftest import Write
+from tests.unit.shapes.marks import marked
 
 PROGRAM = Path(__file__).parents[2] / "programs" / "shapes" / "devices.py"
 
@@ -21,11 +22,7 @@ def test_what_stays_behind_is_named_at_the_call_that_meets_it() -> None:
     text = PROGRAM.read_text("utf-8")
     table = trace(text)
     assert [call.qualname for call in table.calls] == ["Hidden", "Attribute", "Brought", "Fine"]
-    expected = {
-        number + 1: line.split("# fault ")[1]
-        for number, line in enumerate(text.split("\n"), 1)
-        if "# fault " in line
-    }
+    expected = marked(text, "fault")
     found = {each.span.line: each for each in table.diagnostics}
     assert found.keys() == expected.keys() and len(found) == 3, found
     for line, each in found.items():

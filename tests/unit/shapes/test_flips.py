@@ -15,6 +15,7 @@ from tensorpoint.wire.codec import convert
 from tensorpoint.wire.shapes import Question, ShapeRequest, ShapeTable
 from tests.bench.branched import program
 from tests.conftest import Write
+from tests.unit.shapes.marks import marked
 
 PROGRAMS = Path(__file__).parents[2] / "programs" / "shapes"
 
@@ -27,61 +28,20 @@ def trace(path: Path) -> ShapeTable:
     return table_of(ShapeRequest(str(path), path.read_text("utf-8")), ask)
 
 
-def test_faults_behind_branches_are_where_the_comments_say() -> None:
+def test_faults_behind_branches_are_where_the_comments_say_and_nowhere_else() -> None:
     path = PROGRAMS / "turned.py"
     table = trace(path)
-    expected: dict[int, str] = {}
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
-        if "# fault " in line:
-            expected[number + 1] = line.split("# fault ")[1]
+    expected = marked(path.read_text("utf-8"), "fault")
     found = {each.span.line: each.message for each in table.diagnostics}
     assert found.keys() == expected.keys(), found
     assert len(expected) == 5
+    assert {"Fine", "Images"} <= {call.qualname for call in table.calls} and not table.untraced
     for line, said in expected.items():
         assert found[line].startswith(f"{said}: "), found[line]
     for each in table.diagnostics:
         assert (each.severity, each.code) == ("warning", "shape-mismatch")
         at = dict(re.findall(r"(\w) = (\d+)", each.message.split(":")[0]))
         assert at and all(each.witness[name] == int(size) for name, size in at.items())
-
-
-def test_working_branches_are_not_accused(write: Write) -> None:
-    path = write(
-        """
-        import torch
-        import torch.nn as nn
-
-        class Fine(nn.Module):
-            # tensorpoint: x: f32[B, T, 32], T >= 5
-            def __init__(self):
-                super().__init__()
-                self.fc = nn.Linear(32, 8)
-                self.size = 5000
-
-            def forward(self, x):
-                assert x.shape[1] < self.size
-                if x.shape[1] == 4:
-                    x = x.view(-1, 31)
-                if x.shape[1] % 2:
-                    x = x[:, :-1]
-                if x.shape[1] == 800:
-                    raise ValueError("not 800")
-                return self.fc(x)
-
-        class Guessed(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.conv = nn.Conv2d(3, 8, 3)
-                self.fc = nn.Linear(8 * 62 * 62, 8)
-
-            def forward(self, x):
-                if x.shape[0] > 100:
-                    x = x.view(-1, 3, 31, 31)
-                return self.fc(self.conv(x).flatten(1))
-        """
-    )
-    table = trace(path)
-    assert len(table.calls) == 2 and not table.diagnostics, table.diagnostics
 
 
 def test_each_of_many_independent_branches_is_turned_once(write: Write) -> None:

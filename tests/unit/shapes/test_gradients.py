@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.wire.shapes import ShapeRequest
+from tests.unit.shapes.marks import marked
 
 PROGRAM = Path(__file__).parents[2] / "programs" / "shapes" / "gradients.py"
 
@@ -13,11 +14,7 @@ PROGRAM = Path(__file__).parents[2] / "programs" / "shapes" / "gradients.py"
 def test_cuts_are_where_the_comments_say_with_the_parameters_that_they_cost() -> None:
     text = PROGRAM.read_text("utf-8")
     table = table_of(ShapeRequest(str(PROGRAM), text))
-    expected = {
-        number + 1: line.split("# cut ")[1]
-        for number, line in enumerate(text.split("\n"), 1)
-        if "# cut " in line
-    }
+    expected = marked(text, "cut")
     found = {each.span.line: each for each in table.diagnostics}
     assert found.keys() == expected.keys() and len(found) == 4, found
     for line, each in found.items():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.wire.shapes import ShapeRequest
+from tests.unit.shapes.marks import marked
 
 PROGRAM = Path(__file__).parents[2] / "programs" / "shapes" / "numeric.py"
 
@@ -13,11 +14,7 @@ PROGRAM = Path(__file__).parents[2] / "programs" / "shapes" / "numeric.py"
 def test_nan_that_sizes_make_is_where_the_comments_say() -> None:
     text = PROGRAM.read_text("utf-8")
     table = table_of(ShapeRequest(str(PROGRAM), text))
-    expected = {
-        number + 1: line.split("# nan ")[1].split(" ", 2)
-        for number, line in enumerate(text.split("\n"), 1)
-        if "# nan " in line
-    }
+    expected = {at: said.split(" ", 2) for at, said in marked(text, "nan").items()}
     found = {each.span.line: each for each in table.diagnostics}
     assert found.keys() == expected.keys() and len(found) == 4, found
     for line, each in found.items():
