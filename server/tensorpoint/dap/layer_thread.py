@@ -81,8 +81,8 @@ class LayerThreads:
         #: Events `continued` of debugpy's that the client knows of already. One comes some time
         #: after each `continue`, at times when the program has stopped again.
         self._expected = 0
-        #: Whether the agent was asked for a step and has not answered yet.
-        self._is_leaving = False
+        #: While a step is asked for: what is to be done once the program has gone on.
+        self._leaving: Callable[[], None] | None = None
         self._offers_back = False
         #: How requests are answered; those that let the program go on answer themselves, before it
         #: can stop again.
@@ -135,6 +135,15 @@ class LayerThreads:
         if offered != self._offers_back:
             self._offers_back = offered
             self._client.event("capabilities", {"capabilities": {"supportsStepBack": offered}})
+
+    def catch_up(self) -> None:
+        """An event says that the program has gone on, or stopped since.
+
+        The answer to a step may come behind these: debugpy's adapter puts one that was there before
+        it looked in line behind what came meanwhile (`Message.on_response`).
+        """
+        if self._leaving is not None:
+            self._leaving()
 
     def swallow_continued(self) -> bool:
         """Whether a `continued` event is none to the client: we let the program go on."""
@@ -287,27 +296,32 @@ class LayerThreads:
     async def _go(self, thread: int, goes_on: Callable[[], None], **request: Any) -> None:
         """Let the agent take a step, with which the program goes on.
 
-        `goes_on` tells the client. It runs as the answer is read: a later message may be the stop
-        already. Raises AgentError where the agent refuses.
+        `goes_on` tells the client. It runs as the answer is read, or what overtakes it: a later
+        message may be the stop already. Raises AgentError where the agent refuses.
         """
-        if self._is_leaving:
+        if self._leaving is not None:
             raise AgentError("a step is under way already")
         top = await self._threads.top(thread)
         done = asyncio.get_running_loop().create_future()
 
-        def answered(response: Message) -> None:
-            self._is_leaving = False
-            if done.done():  # nobody waits any more: the session ends
-                return
-            try:
-                evaluated(response, in_frame=True)
-            except AgentError as error:
-                done.set_exception(error)
-                return
+        def gone_on() -> None:
+            self._leaving = None
             self._expected += 1
             self.clear()
             self._on_resume()
             goes_on()
+
+        def answered(response: Message) -> None:
+            if done.done():  # nobody waits any more: the session ends
+                return
+            if self._leaving is gone_on:
+                try:
+                    evaluated(response, in_frame=True)
+                except AgentError as error:
+                    self._leaving = None
+                    done.set_exception(error)
+                    return
+                gone_on()
             done.set_result(None)
 
         arguments = {
@@ -315,7 +329,7 @@ class LayerThreads:
             "frameId": top,
             "context": "clipboard",
         }
-        self._is_leaving = True
+        self._leaving = gone_on
         request = {"type": "request", "command": "evaluate", "arguments": arguments}
         self._threads.debugpy().forward(request, answered)
         await done

@@ -36,6 +36,7 @@ class Paused(Arming):
         self._layer_threads.clear()
 
     async def _on_stopped(self, message: Message) -> None:
+        self._layer_threads.catch_up()
         self._resumed()
         body: Message = message.get("body") or {}
         self._layer_threads.take(body)
@@ -55,6 +56,7 @@ class Paused(Arming):
         self._client.send(message)
 
     async def _on_continued(self, message: Message) -> None:
+        self._layer_threads.catch_up()
         if not self._layer_threads.swallow_continued():
             self._resumed()
             self._client.send(message)
