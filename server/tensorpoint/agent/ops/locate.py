@@ -152,11 +152,13 @@ class Locator:
         node, call = producer.behind, producer.call
         root = None if call is None else call.root()
         if node is not None and call is not None and root is not None:
+            from ..causes.names import is_of  # only now, as in `_describe`
+
             try:
                 forward = self._replayer.operation_of(root, call.first, node)
             except NotReplayable:
                 forward = None  # the operation is known, but no line of the forward
-            if forward is not None and _is_of(node.name, forward.name):
+            if forward is not None and is_of(node.name, forward.name):
                 producer = producer.at(forward)
         return Found(producer.made, [producer.made])
 
@@ -212,12 +214,6 @@ class Locator:
             )
             for made in shown
         )
-
-
-def _is_of(node: str, operation: str) -> bool:
-    from ..causes.names import is_of
-
-    return is_of(node, operation)
 
 
 def _sentences(report: OperationReport, found: Found) -> tuple[str, ...]:
