@@ -293,23 +293,14 @@ class Server(LanguageServer):
         path = None if folder is None else to_fs_path(folder)
         environment = environment_of(settings, Path(path) if path else None)
         self._warm.begin(environment)
-        self._loop = asyncio.get_running_loop()
-        known = await asyncio.to_thread(self._known, source.path)
+        known, problem = await asyncio.to_thread(_known, source.path)
+        if problem and problem not in self._complained:
+            self._complained.add(problem)
+            self._complain(f"Tensorpoint: {problem}")
         delay = 0 if at_once else settings.shapes.delay / 1000
         source = source_of(self.workspace, uri)
         if source is not None:
             self._traces.update(source, settings.shapes.inputs, known, environment, delay)
-
-    def _known(self, path: str) -> tuple[KnownCall, ...]:
-        """What the project and the last debug run say of a file's calls; runs on a thread."""
-        try:
-            project = calls_in_project(Path(path))
-        except BadProject as error:
-            project = ()
-            if str(error) not in self._complained:
-                self._complained.add(str(error))
-                self._loop.call_soon_threadsafe(self._complain, f"Tensorpoint: {error}")
-        return (*project, *calls_in_last_run(path))
 
     async def _watch_runs(self) -> None:
         """Have what a debug run has measured shown when it is there."""
@@ -476,3 +467,13 @@ class Server(LanguageServer):
         if view is None:
             return None
         return types.CompletionList(False, completion.completions(view, params.position))
+
+
+def _known(path: str) -> tuple[tuple[KnownCall, ...], str]:
+    """What the project and the last debug run say of a file's calls, and what is wrong with it."""
+    project, problem = (), ""
+    try:
+        project = calls_in_project(Path(path))
+    except BadProject as error:
+        problem = str(error)
+    return (*project, *calls_in_last_run(path)), problem

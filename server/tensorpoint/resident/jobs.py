@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -138,7 +138,7 @@ async def _carry_out(
             text = b""
             try:
                 async for text in _lines(loop, text_in, job.answer_bytes):
-                    question = _question(text) if text and reply is not None else None
+                    question = None if reply is None else _question(text)
                     if reply is None or question is None:
                         break
                     await sending
@@ -177,10 +177,8 @@ async def _lines(
 
 
 def _question(line: bytes) -> tuple[Any] | None:
-    fields: Any = json.loads(line)
-    if isinstance(fields, dict) and "question" in fields:
-        return (cast("dict[str, Any]", fields)["question"],)
-    return None
+    """What `job.py` asks; None of its answer, which may be long and is read once, at the end."""
+    return (json.loads(line)["question"],) if line.startswith(b'{"question": ') else None
 
 
 @contextlib.contextmanager
