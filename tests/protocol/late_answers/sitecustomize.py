@@ -11,10 +11,10 @@ from debugpy.common import messaging
 _on_response = messaging.OutgoingRequest.on_response
 
 
-def _late(self, handler):
+def _late(self, response_handler):
     if self.command == "evaluate":
         time.sleep(0.3)
-    _on_response(self, handler)
+    _on_response(self, response_handler)
 
 
 messaging.OutgoingRequest.on_response = _late
