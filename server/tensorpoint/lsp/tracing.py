@@ -167,7 +167,7 @@ class Traces:
     async def find_breaks(self, source: Source) -> ShapeTable | str:
         """Trace a settled source once more with torch.compile; a sentence where there is no answer.
 
-        What is found stays until the text changes.
+        What is found stays until the source is traced again.
         """
         entry = self._entries.get(source.key)
         wanted = None if entry is None else entry.wanted
@@ -178,7 +178,7 @@ class Traces:
         if outcome.value is None:
             return _problem(outcome)
         if self._entries.get(source.key) is not entry or entry.wanted != wanted:
-            return "the text has changed meanwhile; ask again."
+            return "what is traced has changed meanwhile; ask again."
         self._take(entry, source, outcome, more_comes=False)
         self._keep(entry, wanted, source, outcome.value)
         return outcome.value

@@ -335,6 +335,7 @@ def _import(name: str) -> str:
     """
     place, _, attribute = name.partition(":")
     folder, module = os.path.split(place)
+    path = list(sys.path)
     try:
         if folder:
             sys.path.insert(0, folder)
@@ -344,8 +345,8 @@ def _import(name: str) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
+        if folder:
+            sys.path[:] = path
     return ""
 
 
