@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,19 +193,20 @@ def test_a_root_that_turns_out_to_be_a_part_is_renamed(recording: Recording) -> 
 
 
 def test_the_rank_is_that_of_the_process_group_or_of_the_launcher(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def place() -> tuple[int | None, int | None]:
         facts = recording.read()
         return facts.rank, facts.ranks
 
-    monkeypatch.delenv("RANK", raising=False)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     assert place() == (None, None)
     monkeypatch.setenv("RANK", "3")
     assert place() == (None, None)
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert place() == (3, 4)
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         assert place() == (0, 1)
     finally:
