@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,15 @@ class Recorder:
         self._counts: dict[str, int] = {}
         if self._forwards is not None:
             self._forwards.forget_before(sequence_number())
+
+    def again(self, on_write: Callable[[Any, bool], None]) -> Recorder:
+        """One for code that is run again, which knows what this one has seen and adds to it."""
+        other = copy(self)
+        other.is_active = True
+        other._is_replay = True
+        other._on_write = on_write
+        other._own_storages = set()
+        return other
 
     def mode(self, *, runs_node: bool = False) -> Any:
         """While it is on, operations of this thread are recorded.

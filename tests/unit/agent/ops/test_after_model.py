@@ -7,10 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from tests.unit.agent.ops.test_locate import locating
 
@@ -146,35 +144,6 @@ def test_the_second_backward_of_an_operation_in_a_forward() -> None:
     assert (report.name, report.node) == ("aten.pow.Tensor_Scalar", "PowBackward0")
     assert report.forward_line == line_of(Energy.forward, "powered = h**1.5")
     assert model.count == 1  # it was run again for the line, and put back
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_of_a_checkpointed_loss_the_node_is_named_or_nothing(reentrant: bool) -> None:
-    """Its tensors are unpacked only once, and a reentrant one adds to `.grad`."""
-    gradients: list[torch.Tensor] = []
-
-    def run() -> None:
-        torch.manual_seed(0)
-        model, head = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def loss(output: torch.Tensor) -> torch.Tensor:
-            return (head.weight @ output.T * 0).square().sum().sqrt() + head.bias.sum()
-
-        checkpoint(loss, model(torch.randn(4, 3)), use_reentrant=reentrant).backward()
-        assert head.bias.grad is not None
-        gradients.append(head.bias.grad)
-
-    run()
-    with locating() as agent:
-        run()
-    assert torch.equal(gradients[0], torch.ones(3)) and torch.equal(gradients[1], torch.ones(3))
-    if reentrant:
-        assert agent.reason
-    else:
-        assert agent.report == ("SqrtBackward0", "SqrtBackward0", "aten.sqrt.default")
-        located = agent.located[0]
-        assert located is not None and located.report is not None
-        assert "The slope of sqrt at 0 is infinite" in (located.report.cause or "")
 
 
 def test_training_is_the_same_bit_for_bit() -> None:
