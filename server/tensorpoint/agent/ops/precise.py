@@ -25,11 +25,11 @@ from ..modules import Call
 from ..tensors import tensors_in
 from .after_model import AfterModel, AfterModelBackward, ModelCall, Producer
 from .dispatch import compiling_goes_on, leave
-from .forwards import Forwards, sequence_number
+from .forwards import Forwards, Limits, sequence_number
 from .recorder import Describe, Recorder
 
-#: The largest operand of a loss that is kept for what a stop says of it.
-_MAX_KEPT_BYTES = 64 << 20
+#: The operands of a loss that are kept for what a stop says of them.
+_KEPT = Limits(one=64 << 20, all=256 << 20)
 
 
 class _Thread(threading.local):
@@ -113,7 +113,7 @@ class Precise:
         if thread.mode is not None or debugger.evaluating() or not _leads_to_backward(output):
             return
         if thread.after is None:
-            forwards = Forwards(sequence_number(), _MAX_KEPT_BYTES)
+            forwards = Forwards(sequence_number(), _KEPT)
             thread.after = AfterModel(self._recorder(forwards=forwards), forwards)
         thread.after.add(ModelCall(ref(call.module), thread.first_node, sequence_number()))
         if thread.backward is not None:
