@@ -211,14 +211,15 @@ class Recorder:
 
     def _is_good(self, result: Any) -> bool:
         """Whether a result is finite, for all that a quick look tells."""
-        results = result if type(result) in (tuple, list) else (result,)
-        tensor = sys.modules["torch"].Tensor
-        return all(
-            self._look_quickly(item, None) is not None
-            if type(item) is tensor and (item.is_floating_point() or item.is_complex())
-            else not isinstance(item, tensor) or type(item) is tensor
-            for item in results
-        )
+        plain = sys.modules["torch"].Tensor
+        for item in result if type(result) in (tuple, list) else (result,):
+            if type(item) is plain:
+                is_number = item.is_floating_point() or item.is_complex()
+                if is_number and self._look_quickly(item, None) is None:
+                    return False
+            elif isinstance(item, plain):
+                return False
+        return True
 
     def _begin(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running:
         arguments = named(func, args, kwargs)
