@@ -25,7 +25,7 @@ from weakref import ref
 
 from .. import debugger, quiet
 from ..tensors import QuickLook, has_nonfinite, quick_look
-from .dispatch import has_nan, leave
+from .dispatch import drop, has_nan, leave
 from .forwards import Behind, Forwards, sequence_number
 from .made import Made
 from .operation import Operation
@@ -162,13 +162,14 @@ class AfterModelBackward:
             return
         self.pause()
         for root in roots:
-            self._bad[root.grad_fn] = self._bad.get(running)
+            self._bad[getattr(root, "grad_fn", None)] = self._bad.get(running)
         self._look_at(roots)
 
     def remove(self) -> None:
         """Take the hooks out again."""
-        # (Autograd has put the modes back to those at its beginning, after an exception too.)
-        self._mode = None
+        if self._mode is not None:  # that forward has raised
+            drop(self._mode)
+            self._mode = None
         self._after.recorder.is_active = False
         self._checkpoints.clear()
         for handle in self._handles:
@@ -216,8 +217,6 @@ class AfterModelBackward:
                 return
             if any(map(self._is_bad, given)):
                 producer = self._bad.get(node)
-            elif is_reentrant(node):
-                producer = None
             else:
                 producer = self._producer(node, made, given, bad[0])
             for place in bad:

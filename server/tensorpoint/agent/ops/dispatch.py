@@ -75,6 +75,12 @@ def leave(mode: Any) -> bool:
     return True
 
 
+def drop(mode: Any) -> None:
+    """Leave a mode that is off already: autograd puts them back to those at its beginning."""
+    sys.modules["torch.utils._python_dispatch"]._push_mode(mode)
+    mode.__exit__(None, None, None)
+
+
 def compiling_goes_on() -> bool:
     """Whether torch.compile works inside such a mode as outside of it; older torch has no say."""
     base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 from tests.unit.agent.ops.test_after_model import BY_ROOT, blank, line_of
@@ -180,6 +181,7 @@ def test_a_checkpoint_that_raises_when_it_is_computed_again(reentrant: bool) -> 
         with pytest.raises(KeyError, match="only once"):
             lost.backward()
         assert torch._C._len_torch_dispatch_stack() == 0
+        assert not is_in_torch_dispatch_mode()
         model(torch.randn(4, 3)).square().sum().sqrt().backward()
     assert not agent.located
 
