@@ -36,6 +36,7 @@ export class LanguageServer implements vscode.Disposable {
       vscode.commands.registerCommand('tensorpoint.showGraphBreaks', () => this.showGraphBreaks()),
       onDidChangeSetting('languageServer.enable', () => void restart()),
       onDidChangeSetting('python', () => void restart()),
+      servers.onDidInstall(() => void restart()),
       onDidSelectInterpreter(() => void restart(), log),
     ];
     void restart();
@@ -72,7 +73,8 @@ export class LanguageServer implements vscode.Disposable {
     if (!setting('languageServer.enable', scope)) return;
     const server = await this.servers.find(await selectedInterpreter(scope, this.log));
     if (server?.languageServer !== true) {
-      this.log.info('no language server: the installed Tensorpoint has none');
+      const why = server === undefined ? 'Tensorpoint is not installed yet' : 'the installed Tensorpoint has none';
+      this.log.info(`no language server: ${why}`);
       return;
     }
     const { command, args } = this.servers.command(server, 'lsp');
