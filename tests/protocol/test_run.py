@@ -163,7 +163,7 @@ def test_a_stop_in_a_worker_ends_all_processes(program: Callable[[str], Path]) -
 # -- as without us
 
 
-@pytest.mark.parametrize("status", [0, 1, 3, 7, 245, 255])
+@pytest.mark.parametrize("status", [0, 3, 245, 255])  # 3 after a stop, 245 is -SIGSEGV; 1, 7: below
 def test_the_exit_status_is_the_programs(status: int) -> None:
     assert run("-c", f"import sys; sys.exit({status})").returncode == status
 

@@ -3,6 +3,7 @@ import * as vscode from 'vscode';
 import {
   type ConfigurationParams,
   type ConfigurationRequest,
+  ExecuteCommandRequest,
   LanguageClient,
   type LSPAny,
   type LSPObject,
@@ -32,6 +33,7 @@ export class LanguageServer implements vscode.Disposable {
         .catch((error: unknown) => log.error(`the language server: ${String(error)}`)));
     this.subscriptions = [
       vscode.commands.registerCommand('tensorpoint.restartLanguageServer', restart),
+      vscode.commands.registerCommand('tensorpoint.showGraphBreaks', () => this.showGraphBreaks()),
       onDidChangeSetting('languageServer.enable', () => void restart()),
       onDidChangeSetting('python', () => void restart()),
       servers.onDidInstall(() => void restart()),
@@ -44,6 +46,22 @@ export class LanguageServer implements vscode.Disposable {
     this.disposed = true;
     for (const subscription of this.subscriptions) subscription.dispose();
     void this.started.then(() => this.client?.dispose());
+  }
+
+  /** The server says what it has found, and shows it in the file. */
+  private async showGraphBreaks(): Promise<void> {
+    const file = vscode.window.activeTextEditor?.document.uri;
+    if (file === undefined || this.client?.isRunning() !== true) {
+      void vscode.window.showInformationMessage('Tensorpoint: this needs a Python file, and the language server.');
+      return;
+    }
+    const ask = () =>
+      this.client?.sendRequest(ExecuteCommandRequest.type, {
+        command: 'tensorpoint.graphBreaks',
+        arguments: [file.toString()],
+      });
+    const title = 'Tensorpoint: asking torch.compile for graph breaks';
+    await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => ask());
   }
 
   /** Start it anew; quietly nothing where there is none. */
