@@ -163,8 +163,9 @@ def _leaves_behind(node: Any) -> Iterator[Any]:
     for after, _ in node.next_functions:
         while after is not None and len(after.next_functions) == 1:
             after = after.next_functions[0][0]
-        if hasattr(after, "variable"):
-            yield after.variable
+        leaf = getattr(after, "variable", None)
+        if leaf is not None:
+            yield leaf
 
 
 def _kinds_behind(nodes: Sequence[Any], failed: Any, maker: str | None) -> set[str]:
