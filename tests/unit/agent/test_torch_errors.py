@@ -313,7 +313,9 @@ def test_of_two_parameters_of_one_shape_the_one_that_is_needed_is_named() -> Non
         y.mean().backward()
 
     notes = told(function).notes
-    named = re.search(r"It is q[12]\.2\.weight, a parameter: an optimizer step wrote it", notes[1])
+    named = re.search(
+        r"It is net\.q[12]\.2\.weight, a parameter: an optimizer step wrote it", notes[1]
+    )
     assert named, notes
 
 
