@@ -179,6 +179,8 @@ def test_an_uncaught_exception_prints_its_traceback(program: Callable[[str], Pat
     assert done.returncode == 1
     assert "line 2, in f" in done.stderr
     assert done.stderr.endswith("KeyError: 'lost'\n")
+    # As python shows it, without the debugger's frames.
+    assert done.stderr.count("  File ") == 2, done.stderr
     assert "tensorpoint" not in done.stderr.replace(str(SERVER), "")
 
 
