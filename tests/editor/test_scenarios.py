@@ -33,7 +33,7 @@ def reports(
 ) -> dict[str, Any]:
     """What Playwright reports of each file, by the file's name."""
     asked_for = {
-        item.callspec.params["scenario"].name
+        Path(str(item.callspec.params["scenario"])).name
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.path == request.path
     }
