@@ -18,13 +18,15 @@ FAMILIES = ("text", "vision", "timm", "torchvision")
 
 _TEXT = ("SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM")
 _VISION = ("OBJECT_DETECTION", "SEMANTIC_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_CLASSIFICATION")
+_LAYERS = "num_hidden_layers n_layer num_layers n_layers encoder_layers decoder_layers"
+_HEADS = "head_dim d_kv d_head"
 _SMALL: tuple[tuple[int, str], ...] = (
     (64, "hidden_size d_model n_embd dim embed_dim embedding_size hidden_dim word_embed_proj_dim"),
     (4, "num_attention_heads n_head num_heads n_heads encoder_attention_heads"),
     (4, "decoder_attention_heads num_experts num_local_experts n_routed_experts"),
     (2, "num_key_value_heads n_head_kv num_kv_heads num_experts_per_tok"),
-    (2, "num_hidden_layers n_layer num_layers n_layers encoder_layers decoder_layers"),
-    (16, "head_dim d_kv d_head"),
+    (2, _LAYERS),
+    (16, _HEADS),
     (128, "intermediate_size d_ff n_inner ffn_dim encoder_ffn_dim decoder_ffn_dim"),
     (1024, "vocab_size"),
 )
@@ -66,12 +68,19 @@ class Architecture:
     arguments: dict[str, Any] = field(default_factory=dict[str, Any], compare=False)
 
     def configurations(self) -> Iterator[dict[str, Any]]:
-        """Small ones first, then as it comes."""
+        """Small ones first, then as it comes.
+
+        Heads have a size of their own in the attention of DeepSeek, and two layers may be of one
+        kind where the model needs both.
+        """
         if self.kind:
             with contextlib.suppress(Exception):  # a configuration that wants arguments
-                yield tiny(self.kind)
-            with contextlib.suppress(Exception):
-                yield tiny(self.kind, layers_only=True)
+                small = tiny(self.kind)
+                yield small
+                for left in (_HEADS, _LAYERS):
+                    if without(small, left) != small:
+                        yield without(small, left)
+                yield {name: small[name] for name in _LAYERS.split() if name in small}
         yield self.arguments
 
 
@@ -95,17 +104,26 @@ def _of_transformers(family: str) -> dict[str, Architecture]:
     return found
 
 
-def tiny(kind: str, *, layers_only: bool = False) -> dict[str, Any]:
+def tiny(kind: str) -> dict[str, Any]:
     """What makes a configuration of transformers small."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    return _shrunk(CONFIG_MAPPING[kind](), _SMALL[4:5] if layers_only else _SMALL)
+    return _shrunk(CONFIG_MAPPING[kind]())
 
 
-def _shrunk(config: Any, small: tuple[tuple[int, str], ...]) -> dict[str, Any]:
+def without(fields: dict[str, Any], names: str) -> dict[str, Any]:
+    """The same with these as they come, in its parts too."""
+    return {
+        name: without(value, names) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if name not in names.split()
+    }
+
+
+def _shrunk(config: Any) -> dict[str, Any]:
     own = getattr(type(config), "attribute_map", {})
     fields: dict[str, Any] = {}
-    for value, names in small:
+    for value, names in _SMALL:
         for name in names.split():
             if name not in own and type(getattr(config, name, None)) is int:
                 fields[name] = value
@@ -116,7 +134,7 @@ def _shrunk(config: Any, small: tuple[tuple[int, str], ...]) -> dict[str, Any]:
     for name in getattr(type(config), "sub_configs", {}):
         part = getattr(config, name, None)
         if hasattr(part, "to_dict"):
-            fields[name] = {"model_type": part.model_type, **_shrunk(part, small)}
+            fields[name] = {"model_type": part.model_type, **_shrunk(part)}
     return fields
 
 

@@ -233,6 +233,30 @@ def test_a_specification_that_can_not_be_is_refused(
     assert not table.calls and table.untraced[0].startswith(said), table.untraced
 
 
+WINDOW = """
+import torch
+
+class Net(torch.nn.Module):
+    # tensorpoint: x: f32[B, T, 8], mask: bool[B, T]
+    def forward(self, x, mask):
+        hidden = x.shape[1]
+        if not mask.all() or hidden > 64:
+            window = torch.ones(x.shape[0], {rows}, x.shape[1])
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [("x.shape[1]", ["f32[B, T, T]"]), ("7 if mask.all() else x.shape[1]", [])],
+)
+def test_what_is_there_in_long_runs_only_is_told_by_the_other_truth_value(
+    write: Write, rows: str, shown: list[str]
+) -> None:
+    table = trace(write(WINDOW.format(rows=rows)), symbolic=False)
+    assert [hint.text for hint in table.hints if hint.name == "window"] == shown
+
+
 REPEATED = """
 import torch
 import torch.nn as nn
