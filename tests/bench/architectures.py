@@ -132,14 +132,14 @@ def _shrunk(config: Any) -> dict[str, Any]:
         if "vocab_size" in fields and isinstance(token, int) and token >= fields["vocab_size"]:
             fields[f"{name}_token_id"] = 1
     for name in getattr(type(config), "sub_configs", {}):
-        part = getattr(config, name, None)
+        part: Any = getattr(config, name, None)
         if hasattr(part, "to_dict"):
             fields[name] = {"model_type": part.model_type, **_shrunk(part)}
     return fields
 
 
 def _of_timm() -> dict[str, Architecture]:
-    import timm
+    timm: Any = importlib.import_module("timm")
 
     found: dict[str, Architecture] = {}
     for module in sorted({timm.models.model_entrypoint(n).__module__ for n in timm.list_models()}):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import multiprocessing
 import os
@@ -48,6 +49,12 @@ _MEMORY = 12 << 30
 _LARGEST = 60_000_000
 _SYMBOLIC_SECONDS = 60.0
 _EXAMPLES = 6
+#: Modules that each fork would import by itself.
+_SHARED = (
+    *("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"),
+    *("transformers.modeling_utils", "tensorpoint.shapes.branches"),
+    *("tensorpoint.shapes.tracing.main", "tensorpoint.shapes.tracing.readable"),
+)
 _DEPTHS = ("probes", "symbolic", "diagnostics")
 #: What is compared is at these sizes, where the architecture takes them.
 _ODD = (
@@ -151,6 +158,8 @@ def _scored(each: Architecture, config: str, depth: str) -> Score:
         agreed = agreeing(probed, trace_symbolic(probed, file.source, _SYMBOLIC_SECONDS))
         result.symbolic = 0
     compared = compare(probed, runs, file.sites)
+    if not compared.places:  # a function beside whose class is in another file
+        result.skipped = "nothing of its file is reached"
     result.places, result.right = compared.places, len(compared.right)
     result.wrong, result.unfit = len(compared.wrong), len(compared.unfit)
     result.wrong_symbolic = len(agreed & compared.wrong.keys())
@@ -250,14 +259,9 @@ def _prepare() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     import transformers
-    import transformers.modeling_outputs
-    from torch._subclasses import fake_tensor  # noqa: F401
-    from torch.fx.experimental import symbolic_shapes  # noqa: F401
 
-    import tensorpoint.shapes.branches
-    import tensorpoint.shapes.tracing.main
-    import tensorpoint.shapes.tracing.readable  # noqa: F401
-
+    for name in _SHARED:
+        importlib.import_module(name)
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     gc.freeze()  # a fork copies the pages that a collection touches
@@ -322,7 +326,7 @@ def _read(path: Path | None) -> list[Score]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", help="model types or files; all without")
     parser.add_argument("--family", nargs="*", choices=FAMILIES, default=FAMILIES)
     parser.add_argument("--every", type=int, default=1, help="only each Nth")

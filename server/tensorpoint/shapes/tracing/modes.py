@@ -147,7 +147,7 @@ class OnMeta(TorchFunctionMode):
             self._compare(args[0], args[1])
         if name in ("pin_memory", "share_memory_"):
             return first
-        if name == "tolist" and _is_valueless(first):
+        if name == "tolist" and isinstance(first, torch.Tensor) and _is_valueless(first):
             return _listed(_scalar(self._assumptions, first), tuple(first.shape))
         if name == "_pack_padded_sequence" and _is_meta(first):
             return packed(self._assumptions, *args)
