@@ -184,19 +184,18 @@ def _wrap_handler(api: Any) -> None:
 def _wrap_repr(safe_repr: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
     original = safe_repr._repr
 
-    def inner_text(value: Any) -> str | None:
+    def text_of(value: Any, level: int) -> str | None:
         try:
-            return rows().view.inner_text(value)
+            if not _asked.in_short:
+                return rows().view.text(value, "repl")
+            return rows().view.inner_text(value) if level > 0 else None
         except Exception as error:
             report("showing a value in another one", error)
             return None
 
     def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
-        if level > 0 and _asked.in_short:
-            text = inner_text(obj)
-            if text is not None:
-                return (text,)
-        return original(self, obj, level)
+        text = text_of(obj, level)
+        return original(self, obj, level) if text is None else (text,)
 
     safe_repr._repr = _repr
 

@@ -13,7 +13,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -57,9 +57,16 @@ def unseen(look: Callable[_P, _T]) -> Callable[_P, _T]:
     return looking
 
 
-@unseen
 def version_of(tensor: torch.Tensor) -> int | None:
     """How often `tensor` was written to; inference tensors don't know."""
+    torch = sys.modules["torch"]
+    if type(tensor) is not torch.Tensor or torch._C._len_torch_function_stack():
+        return _unseen_version(tensor)
+    return None if tensor.is_inference() else tensor._version
+
+
+@unseen
+def _unseen_version(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
@@ -210,9 +217,34 @@ def _is_plain() -> Callable[[Any], bool]:
     return is_plain
 
 
-@unseen
 def has_nonfinite(tensor: torch.Tensor) -> bool:
     """Whether any element is NaN or infinite; False for tensors that cannot be looked at."""
+    return not _quick_finite()(tensor) and _has_nonfinite(tensor)
+
+
+@cache
+def _quick_finite() -> Callable[[Any], bool]:
+    """Whether one sum shows a tensor to be finite: the usual case, with nobody to hide it from."""
+    torch = sys.modules["torch"]
+    plain, isfinite = torch.Tensor, math.isfinite
+    function_modes = torch._C._len_torch_function_stack
+    dispatch_modes = torch._C._len_torch_dispatch_stack
+    trace = torch._C._get_tracing_state
+
+    def is_finite(tensor: Any) -> bool:
+        if type(tensor) is not plain or function_modes() or dispatch_modes() or trace():
+            return False
+        try:
+            is_wanted = tensor.is_cpu and tensor.is_floating_point()
+            return is_wanted and isfinite(tensor.detach().sum().item())
+        except Exception:  # float8, in a vmap, ...
+            return False
+
+    return is_finite
+
+
+@unseen
+def _has_nonfinite(tensor: torch.Tensor) -> bool:
     values = values_of(tensor)
     if values is None or values.numel() == 0:
         return False
@@ -336,9 +368,14 @@ def change_norms(
     return norms[len(before) :], norms[: len(before)]
 
 
+def is_of_torch(tensor: Any) -> bool:
+    """Whether its class is torch's own: what that runs is no code of the program's."""
+    return type(tensor).__module__.partition(".")[0] == "torch"
+
+
 def within(tensor: Any) -> Any:
     """What this process has of a tensor that wraps one, as a DTensor's shard; else itself."""
-    inner = _WRAPPED.get(type(tensor).__name__)
+    inner = _WRAPPED.get(type(tensor).__name__) if is_of_torch(tensor) else None
     return tensor if inner is None else getattr(tensor, inner)
 
 
@@ -346,8 +383,8 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The numbers of `tensor` as a plain real floating tensor sharing its memory, or None.
 
     None for what has no numbers to look at or can never be non-finite: integers, booleans, meta,
-    fake and quantised tensors, wrappers inside function transforms, subclasses that handle
-    operations themselves. To be called by something that is `unseen`.
+    fake and quantised tensors, those without memory, wrappers inside function transforms,
+    subclasses that handle operations themselves. To be called by something that is `unseen`.
     """
     torch = sys.modules["torch"]
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state():
@@ -358,9 +395,11 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     values = values.detach()
     if values.layout is torch.sparse_coo:
         values = values._values()
-    elif values.is_nested or values.layout in _compressed(torch):
+    elif values.is_nested or values.layout in compressed_layouts():
         values = values.values()
     if values.is_meta or values.is_quantized or values.layout is not torch.strided:
+        return None
+    if has_no_memory(values):
         return None
     if values.is_complex():
         return torch.view_as_real(values.resolve_conj())
@@ -371,7 +410,26 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return values
 
 
-def _compressed(torch: Any) -> tuple[Any, ...]:
+def has_no_memory(tensor: Any) -> bool:
+    """Whether there is no memory for a strided tensor's elements: reading them is a fault then.
+
+    FSDP gives it back by resizing the storage to 0 and keeps the tensor; torch's kernels look at
+    the sizes alone. Tangents that are all zero have none from the start.
+    """
+    if not tensor.numel():
+        return False
+    if tensor._is_zerotensor():
+        return True
+    if tensor.is_quantized:  # some keep several elements in a byte
+        return tensor.untyped_storage().nbytes() == 0
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * step for size, step in sizes)
+    return bool(tensor.untyped_storage().nbytes() <= last * tensor.element_size())
+
+
+def compressed_layouts() -> tuple[Any, ...]:
+    """The layouts of sparse tensors that keep their numbers as `values()`."""
+    torch = sys.modules["torch"]
     return torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 
 
@@ -381,11 +439,12 @@ def parts_of(values: Any, most: int) -> Iterator[Any]:
         yield values
         return
     rows = most * len(values) // values.numel()
-    if rows:
-        yield from values.split(rows)
-    else:
-        for row in values:
-            yield from parts_of(row, most)
+    # (`split` and iterating make all views at once: of an expanded tensor 2^30 and more.)
+    for first in range(0, len(values), max(1, rows)):
+        if rows:
+            yield values[first : first + rows]
+        else:
+            yield from parts_of(values[first], most)
 
 
 @unseen

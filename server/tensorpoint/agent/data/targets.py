@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ..tensors import unseen, within
 from ..values import devices
-from ..values.plain import call, held_by, is_hollow, plain, read, shape_of
+from ..values.plain import call, held_by, is_on_cpu, plain, read, shape_of
 
 Kind = Literal["tensor", "attribute", "gradient"]
 #: Elements of which a fingerprint weights each by its place; of more it is a plain sum.
@@ -114,16 +114,21 @@ def _fingerprint(tensor: Any) -> tuple[int, ...] | None:
     Only on the CPU: elsewhere it would wait for the device at each boundary.
     """
     torch = sys.modules["torch"]
-    if read(tensor, "device").type != "cpu" or devices.why_not(tensor) is not None:
+    values = within(tensor)
+    if not is_on_cpu(values) or devices.why_not(values) is not None:
         return None
-    values = plain(within(tensor))
-    if is_hollow(values) or values.layout is not torch.strided or values.is_nested:
+    values = plain(values)
+    if values.layout is not torch.strided or values.is_nested:
         return None
+    for dimension, step in enumerate(values.stride()):
+        if step == 0 and values.shape[dimension] > 1:  # expanded: all are one
+            values = values.narrow(dimension, 0, 1)
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     if values.is_quantized or values.numel() == 0:
         return None
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
+    values = values.resolve_neg()
     bits = values.view(kinds[values.element_size()]) if values.dim() else values.reshape(1)
     if bits.dtype.is_floating_point:
         bits = bits.view(kinds[bits.element_size()])

@@ -7,16 +7,19 @@ returns is expanded by the debugger as any value.
 from __future__ import annotations
 
 import inspect
-import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from .. import suspension
-from ..tensors import tensors_in, unseen, values_of
-from ..values.plain import shape_of
+from ..tensors import tensors_in
+from ..values import figures, words
+from ..values.devices import BUSY, Unavailable
+from ..values.figures import Figures
+from ..values.kinds import line_of
+from ..values.plain import gradient_of, is_on_cpu, read, shape_of
+from ..values.walks import modules_below, tensors_of
 from .stack import Layer
 
 #: More make a view slow.
@@ -83,16 +86,14 @@ def _parameters(layer: Layer) -> dict[str, Any]:
 
 def _gradients(layer: Layer) -> dict[str, Any]:
     own = {
-        name: parameter.grad
+        name: gradient_of(parameter)
         for name, parameter in islice(_named_parameters(layer.module), _MAX_ROWS)
     }
     return {**layer.gradients, **own}
 
 
 def _buffers(layer: Layer) -> dict[str, Any]:
-    if not hasattr(layer.module, "named_buffers"):
-        return {}
-    return dict(islice(layer.module.named_buffers(), _MAX_ROWS))
+    return dict(islice(_below(layer.module, "_buffers"), _MAX_ROWS))
 
 
 def _statistics(layer: Layer) -> dict[str, Any]:
@@ -100,8 +101,7 @@ def _statistics(layer: Layer) -> dict[str, Any]:
     if layer.has_output:
         values["output"] = layer.output
     values |= layer.gradients
-    tensors = [item for name, value in values.items() for item in tensors_in(value, name)]
-    return {name: statistics(tensor) for name, tensor in tensors}
+    return _in_figures(item for name, value in values.items() for item in tensors_in(value, name))
 
 
 def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
@@ -111,30 +111,37 @@ def _named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
             for position, parameter in enumerate(group["params"]):
                 yield f"param_groups[{number}]['params'][{position}]", parameter
         return
-    own = list(module.named_parameters(recurse=False))
-    yield from own or module.named_parameters()
+    own = list(tensors_of(module, "_parameters"))
+    yield from own or _below(module, "_parameters")
 
 
-@unseen
-def statistics(tensor: Any) -> str:
-    """Shape, type, device, and the numbers of a tensor in short."""
-    shape = f"{_type_and_shape(tensor)} {tensor.device}"
-    values = values_of(tensor)
-    if values is None or values.numel() == 0:
-        return shape
-    torch = sys.modules["torch"]
-    good = values.double() if values.device.type != "mps" else values.float()
-    bad = int(values.numel() - torch.isfinite(good).sum())
-    good = good[torch.isfinite(good)]
-    if not len(good):
-        return f"{shape}, no element is finite"
-    spread = good.std().item() if len(good) > 1 else math.nan
-    zeros = 1 - int(torch.count_nonzero(values)) / values.numel()
-    text = (
-        f"{shape}, mean {good.mean().item():.4g}, std {spread:.4g}, "
-        f"from {good.min().item():.4g} to {good.max().item():.4g}, {zeros:.1%} zero"
-    )
-    return f"{text}, {bad} not finite" if bad else text
+def _below(module: Any, table: str) -> Iterator[tuple[str, Any]]:
+    """The tensors of a module and of those below it, in the order of `named_parameters`."""
+    waiting, seen = [("", module)], set[int]()
+    while waiting:
+        path, inner = waiting.pop()
+        if id(inner) in seen:
+            continue
+        seen.add(id(inner))
+        yield from ((path + name, tensor) for name, tensor in tensors_of(inner, table))
+        below = [(f"{path}{name}.", child) for name, child in modules_below(inner)]
+        waiting.extend(reversed(below))
+
+
+def _in_figures(tensors: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """The line of each tensor with its figures, of a sample where it is large.
+
+    A device that hasn't answered once is not waited for again.
+    """
+    rows: dict[str, str] = {}
+    busy: Unavailable | None = None
+    for name, tensor in tensors:
+        found = busy if busy and not is_on_cpu(tensor) else figures.figures_of(tensor)
+        if isinstance(found, Unavailable) and found.reason == BUSY:
+            busy = found
+        zeros = f", {found.zeros / found.looked_at:.1%} zero" if isinstance(found, Figures) else ""
+        rows[name] = f"{line_of(tensor)} | {words.in_short(found)}{zeros}"
+    return rows
 
 
 def in_short(value: object, name: str) -> str:
@@ -148,7 +155,7 @@ def in_short(value: object, name: str) -> str:
 def _type_and_shape(tensor: Any) -> str:
     sizes = shape_of(tensor)
     shape = "[nested]" if sizes is None else f"[{', '.join(map(str, sizes))}]"
-    return f"{str(tensor.dtype).removeprefix('torch.')}{shape}"
+    return f"{str(read(tensor, 'dtype')).removeprefix('torch.')}{shape}"
 
 
 _SCOPES: dict[str, Callable[[Layer], dict[str, Any]]] = {

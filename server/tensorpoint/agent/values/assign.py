@@ -13,7 +13,7 @@ from typing import Any
 from ...wire.dtypes import short_dtype
 from ..tensors import unseen
 from . import devices
-from .plain import is_tensor, number, plain, read
+from .plain import is_hollow, is_lazy, is_tensor, number, plain, read, why_hollow
 
 
 class Refusal(ValueError):
@@ -22,6 +22,11 @@ class Refusal(ValueError):
 
 def set_element(tensor: Any, index: Any, value: Any, name: str) -> str:
     """Set `tensor[index]`; returns what that means for autograd ("" for nothing)."""
+    if name.endswith(".data"):
+        raise Refusal(
+            f"{name} has a version of its own: a backward that needs the old value would compute "
+            f"something else silently. Set {name.removesuffix('.data')} itself"
+        )
     target = _target(tensor, index)
     _check(target, value)
     consequence = _consequence(tensor, name)
@@ -33,11 +38,14 @@ def set_element(tensor: Any, index: Any, value: Any, name: str) -> str:
 def _target(tensor: Any, index: Any) -> Any:
     """The element (or the part) as a view. Raises Refusal."""
     torch = sys.modules["torch"]
-    whole = plain(tensor)
-    if type(whole).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise Refusal(f"the elements of a {type(tensor).__name__} can't be set here")
+    if is_lazy(tensor):
+        raise Refusal("it has no shape before its module's first call")
     if torch._C._functorch.maybe_current_level() is not None:
         raise Refusal("the program is in a function transform: nothing is set in it")
+    hollow = why_hollow(tensor)
+    if hollow is not None:
+        raise Refusal(f"it can't be set: {hollow}")
+    whole = plain(tensor)
     if whole.is_meta:
         raise Refusal("it has no values, only a shape")
     if whole.layout is not torch.strided or whole.is_nested or whole.is_quantized:
@@ -61,8 +69,7 @@ def _target(tensor: Any, index: Any) -> Any:
 
 
 def _check(target: Any, value: Any) -> None:
-    torch = sys.modules["torch"]
-    dtype = target.dtype
+    torch, dtype = sys.modules["torch"], target.dtype
     if is_tensor(value):
         _check_tensor(target, value)
         return
@@ -78,19 +85,34 @@ def _check(target: Any, value: Any) -> None:
         raise Refusal(f"{type(value).__name__} is neither a number nor a tensor")
     if not fits:
         raise Refusal(f"{value!r} is no value of {short_dtype(dtype)}")
-    if dtype is torch.bool or isinstance(value, complex):
+    if dtype is torch.bool:
         return
-    if not (dtype.is_floating_point or dtype.is_complex):
+    if dtype.is_floating_point or dtype.is_complex:
+        _check_float(dtype, value)
+        return
+    try:
         limits = torch.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise Refusal(f"{value} is out of the range of {short_dtype(dtype)}")
-    elif dtype.is_floating_point and math.inf > abs(value) > torch.finfo(dtype).max:
-        shown = f"{value:g}" if isinstance(value, float) else "this number"
+    except TypeError:  # bits that torch gives no number to
+        raise Refusal(f"numbers can't be set in a {short_dtype(dtype)} tensor") from None
+    if not limits.min <= value <= limits.max:
+        raise Refusal(f"{value} is out of the range of {short_dtype(dtype)}")
+
+
+def _check_float(dtype: Any, value: Any) -> None:
+    try:
+        largest = sys.modules["torch"].finfo(dtype).max
+    except NotImplementedError:  # float4, two in a byte
+        raise Refusal(f"numbers can't be set in a {short_dtype(dtype)} tensor") from None
+    parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+    if any(math.inf > abs(part) > largest for part in parts):
+        shown = "this number" if isinstance(value, int) else f"{value:g}"
         raise Refusal(f"{shown} is out of the range of {short_dtype(dtype)}")
 
 
 @unseen
 def _check_tensor(target: Any, value: Any) -> None:
+    if is_hollow(value):
+        raise Refusal(f"the value is a {type(value).__name__}: convert it to a plain tensor")
     if read(value, "dtype") is not target.dtype:
         have, want = short_dtype(read(value, "dtype")), short_dtype(target.dtype)
         raise Refusal(f"the value is {have}, the tensor {want}: convert it by .to()")
@@ -114,11 +136,16 @@ def _write(target: Any, value: Any) -> None:
 
 @unseen
 def _consequence(tensor: Any, name: str) -> str:
-    version = read(tensor, "_version")
+    version = number(read(tensor, "_version") + 1)
     if not read(tensor, "requires_grad"):
-        return ""
+        if not sys.modules["torch"].is_grad_enabled():
+            return ""
+        return (
+            f"{name} was set in place, its version is {version} now. A backward through a graph "
+            "that has saved it raises."
+        )
     what = "the graph" if not read(tensor, "is_leaf") else "a graph that has used it"
     return (
         f"{name} requires a gradient: it was set without recording that, and its version is "
-        f"{number(version + 1)} now. A backward through {what} that needs the old value raises."
+        f"{version} now. A backward through {what} that needs the old value raises."
     )

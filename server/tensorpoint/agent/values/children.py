@@ -27,12 +27,14 @@ from .kinds import (
 )
 from .known import Known
 from .nodes import Child, Node, Page, leaf, on_request
-from .origin import Place, definition, maker
+from .origin import Place, definition, maker, unplaced
 from .pages import as_tensor, is_long, sequence_node, values_node
 from .plain import (
+    Untold,
     call,
     device_of,
     elements_of,
+    handles_itself,
     held_by,
     is_lazy,
     is_module,
@@ -118,10 +120,11 @@ class Children:
 
     def _origin(self, tensor: Any, frame: FrameType | None) -> list[Child]:
         if is_parameter(tensor):
-            name, place = "defined at", definition(tensor, self._known)
-        else:
-            name, place = "made by", maker(tensor, self._known, frame)
-        return [] if place is None else [Child(name, place_node(place))]
+            defined = definition(tensor, self._known)
+            return [] if defined is None else [Child("defined at", place_node(defined))]
+        place = maker(tensor, self._known, frame)
+        text = leaf(unplaced(tensor, self._known)) if place is None else place_node(place)
+        return [Child("made by", text)]
 
     # Modules -------------------------------------------------------------------------------------
 
@@ -184,20 +187,29 @@ def _list_node(rows: list[Child]) -> Node:
 
 
 def _metadata(tensor: Any) -> list[Child]:
-    shape = shape_of(tensor)
-    elements = elements_of(tensor)
-    sizes = "of several sizes" if shape is None else f"[{', '.join(map(str, shape))}]"
     return [
-        Child("shape", leaf(f"{sizes}, {elements:,} elements"), ".shape"),
+        Child("shape", leaf(_sizes(tensor)), ".shape"),
         Child("dtype", leaf(read(tensor, "dtype")), ".dtype"),
         Child("device", leaf(device_of(tensor)), ".device"),
         Child("layout", leaf(_layout(tensor))),
     ]
 
 
+def _sizes(tensor: Any) -> str:
+    shape, elements = shape_of(tensor), elements_of(tensor)
+    if shape is None:
+        return f"of several sizes, {elements:,} elements" if read(tensor, "is_nested") else "untold"
+    sizes = f"[{', '.join(map(str, shape))}]"
+    is_known = all(type(size) is int for size in shape)
+    return f"{sizes}, {elements:,} elements" if is_known else sizes
+
+
 @unseen
 def _layout(tensor: Any) -> str:
-    text = str(read(tensor, "layout")).removeprefix("torch.")
+    try:
+        text = str(read(tensor, "layout")).removeprefix("torch.")
+    except Untold as error:
+        return str(error)
     try:
         strides = call(tensor, "stride")
         kind = "contiguous" if call(tensor, "is_contiguous") else "not contiguous"
@@ -224,6 +236,8 @@ def _graph(tensor: Any, known: Known) -> list[Child]:
 
 @unseen
 def _storage(tensor: Any, neighbours: Sequence[tuple[str, Any]]) -> list[Child]:
+    if handles_itself(tensor):  # what its storage says is for show
+        return []
     try:
         storage = call(tensor, "untyped_storage")
         key, size = storage._cdata, storage.nbytes()

@@ -16,12 +16,20 @@ import math
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
-from ..tensors import parts_of, unravel, unseen, values_of, within
+from ..tensors import (
+    compressed_layouts,
+    parts_of,
+    unravel,
+    unseen,
+    values_of,
+    within,
+)
 from . import devices
 from .devices import Unavailable
-from .plain import is_lazy, plain, shape_of
+from .plain import NO_VALUES, call, is_lazy, plain, read, shape_of, why_hollow
 
 #: Up to this many elements are all looked at at once, about 6 ms on a CPU.
 _WHOLE = 1 << 20
@@ -32,6 +40,9 @@ _RUNS_IN_HOLES = 1 << 12
 #: What a distribution is sorted from: 2^18 take 30 ms on a CPU.
 _SORTED = 1 << 16
 _PART = 1 << 20
+#: Parts of what is on a device, where each costs some ten kernels, and how many elements at most.
+_PART_AT_ONCE = 1 << 24
+_MOST_AT_ONCE = 1 << 33
 #: How long the statistics that somebody asked for may take.
 _SECONDS = 0.8
 BINS = 32
@@ -101,29 +112,35 @@ def all_figures_of(tensor: Any) -> Figures | Unavailable:
     listed = devices.run(numbers, lambda: look(numbers))
     if isinstance(listed, Unavailable):
         return listed
-    found = _figures(listed[:_WIDTH], numbers, tensor, of)
+    rows = range(0, len(listed) - len(QUANTILES) - BINS, _WIDTH)
+    total = reduce(_merge, [listed[at : at + _WIDTH] for at in rows])
+    found = _figures(total, numbers, tensor, of)
     if not found.finite:
         return found
-    quantiles, counts = listed[_WIDTH:][: len(QUANTILES)], listed[_WIDTH + len(QUANTILES) :]
+    quantiles, counts = listed[-len(QUANTILES) - BINS : -BINS], listed[-BINS:]
     return replace(found, quantiles=tuple(quantiles), histogram=tuple(map(int, counts)))
 
 
 def numbers_of(tensor: Any, *, may_be_empty: bool = False) -> tuple[Any, str]:
     """A plain tensor with the numbers (or why there is none), and what these are of."""
     torch = sys.modules["torch"]
-    tensor = plain(tensor)
     if is_lazy(tensor):
         return Unavailable("it has no shape before its module's first call"), ""
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state():
         return Unavailable("the program is in a function transform or a trace"), ""
-    device = tensor.device.type
-    if device == "meta" or type(tensor).__name__ == "FakeTensor":
-        return Unavailable("it has no values, only a shape"), ""
+    hollow = why_hollow(within(tensor))
+    if hollow is not None:
+        return Unavailable(hollow), ""
+    if read(tensor, "device").type == "meta":
+        return Unavailable(NO_VALUES), ""
+    tensor = plain(tensor)
     reason = devices.why_not(tensor)
     if reason is not None:
         return Unavailable(reason), ""
     try:
-        numbers, of = values_of(tensor), ""
+        numbers, of = _as_is(tensor), ""
+        if numbers is None:
+            numbers = values_of(tensor)
         if numbers is None:
             numbers, of = _others(tensor)
         elif tensor.is_complex():
@@ -131,7 +148,8 @@ def numbers_of(tensor: Any, *, may_be_empty: bool = False) -> tuple[Any, str]:
     except RuntimeError as error:
         return Unavailable.because(error), ""
     if numbers is None:
-        return Unavailable(f"{type(tensor).__name__} has no values that can be read"), ""
+        what = f"{tensor.dtype}, {tensor.layout}".replace("torch.", "")
+        return Unavailable(f"it has no values that can be read ({what})"), ""
     if numbers.layout is not torch.strided:
         return Unavailable(f"its layout is {numbers.layout}"), ""
     if not of and tensor.layout is not torch.strided:
@@ -143,19 +161,28 @@ def numbers_of(tensor: Any, *, may_be_empty: bool = False) -> tuple[Any, str]:
     return numbers, of
 
 
+def _as_is(tensor: Any) -> Any:
+    """A float8 tensor: `values_of` makes floats of all of it, `real` of what is looked at."""
+    is_small = read(tensor, "dtype").is_floating_point and call(tensor, "element_size") == 1
+    is_plain = type(within(tensor)) is type(tensor) and not read(tensor, "is_nested")
+    if not (is_small and is_plain and read(tensor, "layout") is sys.modules["torch"].strided):
+        return None
+    return tensor if "float8" in str(tensor.dtype) else None
+
+
 def _others(tensor: Any) -> tuple[Any, str]:
     """What `values_of` leaves out since it can't be non-finite: integers, booleans, quantised."""
     torch = sys.modules["torch"]
     found = within(tensor)
-    if type(found).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return None, ""
     found = found.detach()
     if found.is_quantized:
         return (found.dequantize() if found.numel() <= _WHOLE else None), ""
     if found.layout is torch.sparse_coo:
         found = found._values()
-    elif found.is_nested or found.layout is not torch.strided:
+    elif found.is_nested or found.layout in compressed_layouts():
         found = found.values()
+    elif found.layout is not torch.strided:
+        return None, ""
     if found.is_floating_point():  # float4 has no arithmetic
         return None, ""
     return found, ""
@@ -174,6 +201,8 @@ def _some(numbers: Any, most: int) -> Any:
     torch = sys.modules["torch"]
     starts = torch.arange(0, elements - _RUN + 1, stride, device=numbers.device)
     places = starts[:, None] + torch.arange(_RUN, device=numbers.device)
+    if numbers.dtype.is_floating_point and numbers.element_size() == 1:  # float8 can't be indexed
+        return numbers.view(torch.uint8).take(places.reshape(-1)).view(numbers.dtype)
     return numbers.take(places.reshape(-1))
 
 
@@ -195,12 +224,14 @@ def real(part: Any) -> Any:
         part = part.abs()
     if part.dtype in (torch.float32, torch.float64):
         return part
-    return part.double() if part.dtype in (torch.int32, torch.int64) else part.float()
+    is_wide = not part.dtype.is_floating_point and part.element_size() >= 4
+    return part.double() if is_wide else part.float()
 
 
 #: looked at, finite, mean, sum of squared differences, low, high, zeros, nan, +inf, -inf, and the
 #: place of the first bad one.
 _WIDTH = 11
+_LOW, _HIGH = 4, 5
 
 
 def _reduce(part: Any) -> Any:
@@ -260,13 +291,22 @@ def _distribution(sample: Any, low: Any, high: Any) -> Any:
 
 
 def _with_distribution(found: Any, numbers: Any) -> Any:
-    sample = real(_some(numbers, _SORTED))
-    return sys.modules["torch"].cat([found, _distribution(sample, found[4], found[5])])
+    """`found` has a row for each part of the numbers."""
+    distribution = _distribution(
+        real(_some(numbers, _SORTED)), found[:, _LOW].amin(), found[:, _HIGH].amax()
+    )
+    return sys.modules["torch"].cat([found.reshape(-1), distribution])
 
 
 def _at_once(numbers: Any) -> Any:
-    """All elements, and the distribution of a sample, without a branch on any number."""
-    return _with_distribution(_reduce(real(numbers)), numbers)
+    """All elements, and the distribution of a sample, without a branch on any number.
+
+    In parts as well, since what a part takes in passing is several times its size.
+    """
+    looked_at = numbers if numbers.numel() <= _MOST_AT_ONCE else _some(numbers, _WHOLE)
+    parts = parts_of(looked_at, _PART_AT_ONCE)
+    found = sys.modules["torch"].stack([_reduce(real(part)) for part in parts])
+    return _with_distribution(found, numbers)
 
 
 def _in_parts(numbers: Any) -> Any:
@@ -276,10 +316,10 @@ def _in_parts(numbers: Any) -> Any:
     total: list[float] | None = None
     for part in parts_of(numbers, _PART):
         if total is not None and time.monotonic() > end:
-            return _with_distribution(_reduce(real(_some(numbers, _WHOLE))), numbers)
+            return _with_distribution(_reduce(real(_some(numbers, _WHOLE)))[None], numbers)
         found = _reduce(real(part)).tolist()
         total = found if total is None else _merge(total, found)
-    return _with_distribution(torch.tensor(total, dtype=torch.float64, device="cpu"), numbers)
+    return _with_distribution(torch.tensor([total], dtype=torch.float64, device="cpu"), numbers)
 
 
 def _merge(one: list[float], other: list[float]) -> list[float]:

@@ -16,7 +16,7 @@ from types import MemberDescriptorType
 from typing import Any
 
 from ...wire.dtypes import short_dtype
-from ..tensors import unseen
+from ..tensors import compressed_layouts, is_of_torch, unseen
 from . import plain
 from .plain import (
     call,
@@ -73,7 +73,7 @@ def kind_of(value: Any) -> Line | None:
 def tensor_line(tensor: Any) -> str:
     """`f32[8, 128, 768] cuda:0 grad`; of one number on the CPU, that number as well."""
     words = [_prefix(tensor) + _layout(tensor), str(device_of(tensor))]
-    if type(tensor).__name__ == "DTensor":
+    if type(tensor).__name__ == "DTensor" and is_of_torch(tensor):
         words.append(_placement(tensor))
     if read(tensor, "requires_grad"):
         words.append("grad")
@@ -97,13 +97,17 @@ def _layout(tensor: Any) -> str:
     torch = sys.modules["torch"]
     dtype = short_dtype(read(tensor, "dtype"))
     shape = shape_of(tensor)
+    if shape is None and is_lazy(tensor):
+        return dtype
     if shape is None:
-        return dtype if is_lazy(tensor) else f"{dtype}[{_nested_sizes(tensor)}] nested"
+        return f"{dtype}[{_without_shape(tensor)}"
     text = f"{dtype}{_sizes(shape)}"
     if read(tensor, "is_nested"):
         return f"{text} nested"
+    if plain.handles_itself(tensor) and not is_of_torch(tensor):
+        return text
     layout = read(tensor, "layout")
-    if layout is not torch.strided and str(layout) != "torch.jagged":
+    if layout is torch.sparse_coo or layout in compressed_layouts():
         return f"{text} {str(layout).removeprefix('torch.')} nnz {call(tensor, '_nnz'):,}"
     if read(tensor, "is_quantized"):
         return f"{text} {_quantisation(tensor)}"
@@ -114,8 +118,10 @@ def _sizes(shape: tuple[Any, ...]) -> str:
     return f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _nested_sizes(tensor: Any) -> str:
-    return f"{call(tensor, 'size', 0)} tensors"
+def _without_shape(tensor: Any) -> str:
+    if not read(tensor, "is_nested"):
+        return "shape untold]"
+    return f"{call(tensor, 'size', 0)} tensors] nested"
 
 
 def _quantisation(tensor: Any) -> str:
@@ -140,7 +146,8 @@ def _only_number(tensor: Any) -> str | None:
         return None
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state():
         return None
-    return plain.number(call(call(tensor, "detach"), "item"))
+    found = call(call(tensor, "detach"), "item")
+    return plain.element(found) if type(found) is int else plain.number(found)
 
 
 # Modules ------------------------------------------------------------------------------------------
@@ -233,8 +240,10 @@ def _array_line(array: Any) -> str:
     name = type(array).__name__
     kind = "" if name == "ndarray" else f"{name} "
     text = f"{kind}{short_dtype(dtype)}{_sizes(shape)} numpy"
-    is_number = shape == () and dtype.kind in "biufc"
-    return f"{text} = {plain.number(numpy.item(array))}" if is_number else text
+    if shape != () or dtype.kind not in "biufc":
+        return text
+    found = numpy.item(array)
+    return f"{text} = {plain.element(found) if type(found) is int else plain.number(found)}"
 
 
 def _storage_line(storage: Any) -> str:

@@ -29,14 +29,19 @@ from .plain import (
     call,
     elements_of,
     gradient_of,
+    is_hollow,
     is_module,
     is_on_cpu,
     is_tensor,
     keeps_gradient,
     plain,
     read,
+    shape_of,
 )
 from .walks import parameters_in
+
+#: More elements than memory has room for: those of an expanded tensor, which would never end.
+_MOST = 1 << 36
 
 
 class Measures:
@@ -106,7 +111,10 @@ def zero_fraction(value: Any) -> float:
 
 
 def _count_nonzero(numbers: Any, name: str) -> float:
-    return _measured(numbers, sys.modules["torch"].count_nonzero, name)
+    torch = sys.modules["torch"]
+    signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+    kind = signed.get(numbers.dtype)  # (torch counts none of these.)
+    return _measured(numbers if kind is None else numbers.view(kind), torch.count_nonzero, name)
 
 
 def norm(value: Any) -> float:
@@ -135,10 +143,11 @@ def entropy(weights: Any) -> float:
     """
     if not is_tensor(weights):
         raise TypeError(f"entropy: {type(weights).__name__} is no tensor of attention weights")
-    _readable(weights, "entropy")
+    _numbers_of(weights, "entropy")  # says why where there are none
     values = values_of(weights)
-    if values is None or values.dim() == 0 or values.numel() == 0:
-        raise TypeError("entropy: it needs a floating tensor with at least one dimension")
+    shape = shape_of(weights)
+    if values is None or not shape or values.dim() != len(shape) or values.numel() == 0:
+        raise TypeError("entropy: it needs a dense floating tensor with at least one dimension")
     return _measured(values, _lowest_entropy, "entropy")
 
 
@@ -215,26 +224,39 @@ def _numbers(value: Any, name: str) -> list[Any]:
 def _floating(value: Any, name: str) -> list[Any]:
     """The numbers, also those of integers, in a type that has a norm."""
     return [
-        numbers if numbers.is_floating_point() else figures.real(numbers)
+        numbers if numbers.is_floating_point() else _real(numbers, name)
         for numbers in _numbers(value, name)
     ]
+
+
+def _real(numbers: Any, name: str) -> Any:
+    try:
+        return figures.real(numbers)
+    except NotImplementedError as error:  # bits that torch gives no number to
+        raise TypeError(f"{name}: {error}") from None
 
 
 @unseen
 def _numbers_of(tensor: Any, name: str) -> Any:
     """A tensor's numbers as a plain real one. Raises TypeError where there are none to read."""
     torch = sys.modules["torch"]
-    if read(tensor, "layout") is torch.sparse_coo and not call(tensor, "is_coalesced"):
+    if _is_uncoalesced(tensor):
         if not is_on_cpu(tensor):
             raise TypeError(f"{name}: to coalesce a sparse tensor would wait for its device")
         tensor = call(plain(tensor), "coalesce")  # it may keep several summands of one element
     numbers, _ = figures.numbers_of(tensor, may_be_empty=True)
     if isinstance(numbers, Unavailable):
         raise TypeError(f"{name}: {numbers.reason}")
+    if elements_of(numbers) > _MOST:
+        raise TypeError(f"{name}: {elements_of(numbers):,} elements are too many: index it first")
+    if numbers.is_floating_point() and numbers.element_size() == 1:  # float8 has no arithmetic
+        return numbers.float()
     return torch.view_as_real(numbers) if numbers.is_complex() else numbers
 
 
-def _readable(tensor: Any, name: str) -> None:
-    reason = devices.why_not(tensor)
-    if reason is not None:
-        raise TypeError(f"{name}: {reason}")
+def _is_uncoalesced(tensor: Any) -> bool:
+    return (
+        not is_hollow(tensor)
+        and read(tensor, "layout") is sys.modules["torch"].sparse_coo
+        and not call(tensor, "is_coalesced")
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from ..tensors import unseen
 from . import devices
 from .devices import Unavailable
-from .plain import call
+from .plain import call, why_hollow
 
 #: Of one request; a client that wants more asks again.
 _MOST = 1 << 20
@@ -19,30 +19,36 @@ _MOST = 1 << 20
 @unseen
 def read_memory(tensor: Any, offset: int, count: int) -> dict[str, Any]:
     """The body of the answer: `data` in base64, and how many bytes there are none of."""
-    reason = devices.why_not(tensor)
+    if count < 0:
+        raise ValueError(f"a count of {count} bytes can't be read")
+    reason = why_hollow(tensor) or devices.why_not(tensor)
     if reason is not None:
         raise ValueError(reason)
     try:
         storage = call(tensor, "untyped_storage")
         size = storage.nbytes()
         start = call(tensor, "storage_offset") * call(tensor, "element_size") + offset
-        address = storage.data_ptr()
+        address = storage.data_ptr() + max(0, min(start, size))
     except RuntimeError as error:
         raise ValueError(f"it has no memory of its own: {error}") from None
-    wanted = min(count, _MOST)
-    first, last = max(0, start), min(size, start + wanted)
-    body: dict[str, Any] = {"address": hex(address + max(0, min(start, size)))}
-    if start < 0 or last <= first or not address:
-        return {**body, "unreadableBytes": count}
-    if not wanted:
-        return {**body, "data": ""}
+    body: dict[str, Any] = {"address": hex(address)}
+    if start < 0:  # what lies before the storage; the client may go on behind that
+        return {**body, "unreadableBytes": min(count, -start)}
+    there = max(0, min(count, size - start))
+    if there > _MOST:  # fewer than there are would mean that the memory ends there
+        raise ValueError(f"{count:,} bytes are too many at once: ask for up to {_MOST:,}")
+    body["data"] = _encoded(storage, start, there)
+    return {**body, "unreadableBytes": count - there} if there < count else body
+
+
+def _encoded(storage: Any, start: int, count: int) -> str:
+    """Bytes of a storage in base64. Raises ValueError."""
+    if not count:
+        return ""
     torch = sys.modules["torch"]
     flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    flat.set_(storage, first, (last - first,), (1,))
+    flat.set_(storage, start, (count,), (1,))
     found = devices.fetch(flat, lambda: flat)
     if isinstance(found, Unavailable):
         raise ValueError(found.reason)
-    data = ctypes.string_at(found.data_ptr(), last - first)
-    body["data"] = base64.b64encode(data).decode("ascii")
-    missing = wanted - (last - first)
-    return {**body, "unreadableBytes": missing} if missing else body
+    return base64.b64encode(ctypes.string_at(found.data_ptr(), count)).decode("ascii")

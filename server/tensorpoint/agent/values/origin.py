@@ -57,6 +57,16 @@ def maker(tensor: Any, known: Known, frame: FrameType | None) -> Place | None:
     return _assigned(tensor, frame, f"{name}, " if name else "")
 
 
+def unplaced(tensor: Any, known: Known) -> str:
+    """What is said of a tensor whose line isn't known."""
+    function = read(tensor, "grad_fn")
+    if function is None:
+        return 'not recorded: it has no graph. With precision "op" each operation is'
+    module = _layer_of(function, known)
+    layer = "" if module is None else f" of {_name(module, known)}"
+    return f"{graph.operation_of(function)}{layer}; its line is not recorded"
+
+
 def _layer_of(function: Any, known: Known) -> Any:
     """The layer whose parameters went into an operation; None where there are none."""
     owners = (known.owners.owner(parameter)[0] for parameter in graph.parameters_of(function))

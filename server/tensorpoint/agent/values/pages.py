@@ -17,7 +17,16 @@ from . import devices
 from .assign import set_element
 from .devices import Unavailable
 from .nodes import ALL, Child, Node, Page, leaf
-from .plain import is_on_cpu, is_tensor, number, plain, shape_of
+from .plain import (
+    NO_VALUES,
+    element,
+    is_on_cpu,
+    is_tensor,
+    plain,
+    read,
+    shape_of,
+    why_hollow,
+)
 
 #: Rows without a request for a page, and the longest page that is read.
 _PAGE = 100
@@ -29,32 +38,34 @@ _PREVIEW = 6
 @unseen
 def values_node(tensor: Any) -> Node:
     """The row that opens to the elements."""
-    owner, tensor = tensor, plain(tensor)
-    shape = shape_of(tensor) or ()
-    if not shape or not all(isinstance(size, int) for size in shape):
-        return _number_node(tensor)
     reason = _why_not(tensor)
     if reason is not None:
         return leaf(reason)
-    return _row(tensor, owner, [], 0, shape[0])
+    owner, tensor = tensor, plain(tensor)
+    shape = shape_of(tensor)
+    return _row(tensor, owner, [], 0, shape[0]) if shape else _number_node(tensor)
 
 
 def _why_not(tensor: Any) -> str | None:
     torch = sys.modules["torch"]
     if torch._C._functorch.maybe_current_level() is not None:
         return "the program is in a function transform"
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return f"the elements of a {type(tensor).__name__} are not listed"
-    if tensor.is_meta:
-        return "it has no values, only a shape"
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        return f"the elements of a {tensor.layout} tensor are not listed"
+    hollow = why_hollow(tensor)
+    if hollow is not None:
+        return hollow
+    if read(tensor, "is_meta"):
+        return NO_VALUES
+    if read(tensor, "is_nested"):
+        return "the elements of a nested tensor are not listed"
+    layout = read(tensor, "layout")
+    if layout is not torch.strided:
+        return f"the elements of a {layout} tensor are not listed"
     return devices.why_not(tensor)
 
 
 def _number_node(tensor: Any) -> Node:
     found = _page_of(tensor, [], 0, 1)
-    return leaf(found.reason if isinstance(found, Unavailable) else _text(found[0]))
+    return leaf(found.reason if isinstance(found, Unavailable) else element(found[0]))
 
 
 def _row(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> Node:
@@ -72,9 +83,8 @@ def _row(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> No
             if count > _PAGE:
                 return _ranges(tensor, owner, index, start, stop)
             return _elements(tensor, owner, index, start, stop)
-        first = start + page.start
-        last = min(stop, first + min(page.count, _MOST))
-        return _elements(tensor, owner, index, first, last)
+        part = _part(page, start, stop)
+        return _elements(tensor, owner, index, part.start, part.stop)
 
     def assign(name: str, value: Any) -> str:
         position = int(name.strip("[]"))
@@ -86,6 +96,12 @@ def _row(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> No
     kind = short_dtype(tensor.dtype)
     sets = assign if len(shape) == 1 else None
     return Node(text, kind, children, indexed=count, first=start, assign=sets)
+
+
+def _part(page: Page, start: int, stop: int) -> range:
+    """What a page is of the numbers from `start` to `stop`; nothing outside of them."""
+    first = min(start + max(page.start, 0), stop)
+    return range(first, min(first + max(0, min(page.count, _MOST)), stop))
 
 
 def _ranges(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> list[Child]:
@@ -117,7 +133,9 @@ def _elements(tensor: Any, owner: Any, index: list[int], start: int, stop: int) 
     if isinstance(found, Unavailable):
         return [Child("values", leaf(found.reason))]
     return [
-        Child(f"[{at}]", Node(_text(value), short_dtype(tensor.dtype), can_be_set=True), f"[{at}]")
+        Child(
+            f"[{at}]", Node(element(value), short_dtype(tensor.dtype), can_be_set=True), f"[{at}]"
+        )
         for at, value in zip(positions, found, strict=True)
     ]
 
@@ -127,13 +145,14 @@ def _preview(tensor: Any, index: list[int], start: int, stop: int) -> str:
     if isinstance(found, Unavailable):
         return found.reason
     more = ", ..." if stop - start > _PREVIEW else ""
-    return f"[{', '.join(_text(value) for value in found)}{more}]"
+    return f"[{', '.join(element(value) for value in found)}{more}]"
 
 
 @unseen
 def _page_of(tensor: Any, index: list[int], start: int, stop: int) -> list[Any] | Unavailable:
     """The numbers of a page; with one copy from a device, for which it waits a while only."""
-    try:
+
+    def read_out() -> Any:
         part = tensor.detach()
         for position in index:
             part = part.select(0, position)
@@ -144,15 +163,12 @@ def _page_of(tensor: Any, index: list[int], start: int, stop: int) -> list[Any] 
             part = part.dequantize()
         if part.element_size() == 1 and part.dtype.is_floating_point:
             part = part.float()  # float8 has no arithmetic of its own
-        if part.is_conj():
-            part = part.resolve_conj()
-        return devices.run(part, lambda: part)
-    except RuntimeError as error:
+        return part.resolve_conj() if part.is_conj() else part
+
+    try:
+        return devices.run(tensor, read_out)
+    except RuntimeError as error:  # bits that torch gives no number to
         return Unavailable.because(error)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else number(value)
 
 
 def sequence_node(values: Any) -> Node:
@@ -163,7 +179,8 @@ def sequence_node(values: Any) -> Node:
             return []
         if page is ALL or not page.count:
             return _slices(values, 0, len(values))
-        return _items(values, page.start, min(len(values), page.start + min(page.count, _MOST)))
+        part = _part(page, 0, len(values))
+        return _items(values, part.start, part.stop)
 
     return Node(f"{type(values).__name__} of {len(values):,}", "", children, indexed=len(values))
 
@@ -203,6 +220,8 @@ def as_tensor(value: Any) -> Any:
         return None
     try:
         base = sys.modules["numpy"].ndarray
+        if type(value).__name__ == "MaskedArray":  # what is masked counts for nothing
+            return None
         with warnings.catch_warnings():  # of arrays that must not be written; nothing is, here
             warnings.simplefilter("ignore")
             return torch.from_numpy(base.view(value, base))

@@ -2,14 +2,24 @@
 
 A subclass may override `shape` or handle every operation itself; torch's own descriptors are asked
 instead. Only subclasses of torch's own (FakeTensor, DTensor) are asked as they are.
+
+One way is left to a class that handles operations: made with `dispatch_sizes_strides_policy`,
+`dispatch_device` or `dispatch_layout`, torch asks it for its sizes in `__torch_dispatch__`, also
+where dispatch is disabled. A mode comes before that: such a question is answered by an error.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
-from ..tensors import unseen
+from ..tensors import has_no_memory, is_of_torch, unseen
+
+#: Of a tensor on "meta" and of a fake one.
+NO_VALUES = "it has no values, only a shape"
+NO_MEMORY = "it has no memory: that was freed, or it is zero by definition"
 
 
 def torch_type(name: str) -> Any:
@@ -51,12 +61,46 @@ def held_by(value: object) -> dict[str, Any]:
         return {}
 
 
+class Untold(RuntimeError):
+    """It can't be read without running code of the program's."""
+
+
+def handles_itself(tensor: Any) -> bool:
+    """Whether its class handles all operations, so that there is nothing plain behind it."""
+    return type(tensor).__torch_dispatch__ is not sys.modules["torch"].Tensor.__torch_dispatch__
+
+
+@lru_cache(maxsize=1)
+def _refusing() -> type[AbstractContextManager[Any]]:
+    class Refusing(sys.modules["torch.utils._python_dispatch"].TorchDispatchMode):
+        def __torch_dispatch__(self, *_: Any, **__: Any) -> Any:
+            raise Untold("its class answers that by code of its own")
+
+    return Refusing
+
+
+def _ask(tensor: Any, of_torch: Any, *arguments: Any) -> Any:
+    """What torch's own function says of a tensor. Raises Untold where that would ask its class."""
+    if not handles_itself(tensor) or is_of_torch(tensor):
+        return _unseen_ask(of_torch, tensor, *arguments)
+    inside = sys.modules["torch"]._C
+    # (Where `unseen` has put modes out of force, ours would be as well.)
+    hidden = inside._dispatch_tls_local_exclude_set().remove(inside.DispatchKey.Python)
+    force = inside._ForceDispatchKeyGuard(inside._dispatch_tls_local_include_set(), hidden)
+    with inside.DisableTorchFunction(), force, _refusing()():
+        return of_torch(tensor, *arguments)
+
+
 @unseen
+def _unseen_ask(of_torch: Any, *arguments: Any) -> Any:
+    return of_torch(*arguments)
+
+
 def read(tensor: Any, name: str) -> Any:
-    """An attribute of torch's own, whatever the program's subclass makes of it."""
-    if type(tensor).__module__.partition(".")[0] == "torch":
-        return getattr(tensor, name)
-    return getattr(sys.modules["torch"]._C.TensorBase, name).__get__(tensor)
+    """An attribute of torch's own, whatever the program's subclass makes of it. Raises Untold."""
+    if is_of_torch(tensor):
+        return _unseen_ask(getattr, tensor, name)
+    return _ask(tensor, getattr(sys.modules["torch"]._C.TensorBase, name).__get__)
 
 
 def gradient_of(tensor: Any) -> Any:
@@ -69,10 +113,9 @@ def keeps_gradient(tensor: Any) -> bool:
     return bool(read(tensor, "is_leaf") or read(tensor, "retains_grad"))
 
 
-@unseen
 def call(tensor: Any, name: str, *arguments: Any) -> Any:
-    """A method of torch's own."""
-    return getattr(sys.modules["torch"]._C.TensorBase, name)(tensor, *arguments)
+    """A method of torch's own. Raises Untold."""
+    return _ask(tensor, getattr(sys.modules["torch"]._C.TensorBase, name), *arguments)
 
 
 @unseen
@@ -82,7 +125,7 @@ def plain(tensor: Any) -> Any:
     Itself where a subclass handles all operations, so that there is nothing plain behind it.
     """
     torch = sys.modules["torch"]
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or is_lazy(tensor):
+    if handles_itself(tensor) or is_lazy(tensor):
         return tensor
     if type(tensor) is torch.Tensor:
         return tensor.detach()
@@ -91,7 +134,7 @@ def plain(tensor: Any) -> Any:
 
 @unseen
 def shape_of(tensor: Any) -> tuple[Any, ...] | None:
-    """The sizes, some of which may be symbols; None where it has none."""
+    """The sizes, some of which may be symbols; None where it has none or doesn't tell."""
     if is_lazy(tensor):
         return None
     try:
@@ -104,29 +147,55 @@ def shape_of(tensor: Any) -> tuple[Any, ...] | None:
 def elements_of(tensor: Any) -> int:
     """How many elements; 0 where that is not known."""
     try:
-        return int(call(tensor, "numel"))
-    except RuntimeError:  # a symbol without a value
+        count = call(tensor, "numel")
+    except RuntimeError:
         return 0
+    return count if type(count) is int else 0  # (`int` of a symbol would fix the program's)
 
 
 @unseen
 def device_of(tensor: Any) -> Any:
     """Where its numbers are; of a fake tensor, where they would be."""
-    fake = held_by(tensor).get("fake_device")
-    return fake if fake is not None else read(tensor, "device")
+    fake = held_by(tensor).get("fake_device") if is_of_torch(tensor) else None
+    try:
+        return fake if fake is not None else read(tensor, "device")
+    except Untold:
+        return "device untold"
 
 
-@unseen
 def is_on_cpu(tensor: Any) -> bool:
     """Whether its numbers can be read without a kernel of a device."""
-    return bool(read(tensor, "device").type == "cpu") and not is_hollow(tensor)
+    return not is_hollow(tensor) and bool(read(tensor, "device").type == "cpu")
 
 
 def is_hollow(tensor: Any) -> bool:
-    """Whether there is nothing behind it: fake, functional, of a transform."""
+    """Whether there is nothing plain behind it: fake, without memory, of a transform, a wrapper."""
+    return handles_itself(tensor) or _is_of_transform(tensor) or _has_no_memory(tensor)
+
+
+def why_hollow(tensor: Any) -> str | None:
+    """Why there are no numbers behind it, in words; None where there are."""
+    name = type(tensor).__name__
+    if _is_of_transform(tensor):
+        return "it is of a function transform"
+    if name == "FakeTensor" and is_of_torch(tensor):
+        return NO_VALUES
+    if handles_itself(tensor):
+        return f"the class {name} handles all operations itself"
+    return NO_MEMORY if _has_no_memory(tensor) else None
+
+
+def _is_of_transform(tensor: Any) -> bool:
     torch = sys.modules["torch"]
-    handled = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    return handled or bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return bool(wrapped or torch._is_functional_tensor(tensor))
+
+
+@unseen
+def _has_no_memory(tensor: Any) -> bool:
+    if is_lazy(tensor) or read(tensor, "is_nested"):
+        return False
+    return read(tensor, "layout") is sys.modules["torch"].strided and has_no_memory(tensor)
 
 
 def number(value: Any) -> str:
@@ -136,6 +205,13 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}" if abs(value) < 10**9 else f"{float(value):.4g}"
     return f"{value:.3g}"
+
+
+def element(value: Any) -> str:
+    """A number of the program's, in a row of its own: of an integer each digit."""
+    if type(value) is int:
+        return str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def size_in_words(count: int) -> str:

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ...wire.dtypes import short_dtype
-from ..tensors import norm_of, unseen
+from ..tensors import norm_of, unseen, within
 from . import figures, words
 from .cache import Cache
 from .devices import Unavailable
@@ -19,14 +19,17 @@ from .kinds import is_array, line_of
 from .known import Known
 from .pages import as_tensor
 from .plain import (
+    NO_MEMORY,
     elements_of,
     gradient_of,
+    is_hollow,
     is_module,
     is_on_cpu,
     is_parameter,
     is_tensor,
     number,
     read,
+    why_hollow,
 )
 from .walks import parameters_in
 
@@ -58,11 +61,18 @@ class Summaries:
             return line
         return self._cache.get("full", value, lambda _: _joined(line, *self._of_tensor(tensor)))
 
+    def without_memory(self, value: Any) -> str | None:
+        """Of a tensor without memory, which torch's own `repr` would read: that ends a program."""
+        if not is_tensor(value) or why_hollow(value) != NO_MEMORY:
+            return None
+        return f"{self.short(value)} | {NO_MEMORY}"
+
     def _of_tensor(self, tensor: Any) -> list[str]:
         parts: list[str] = []
-        if is_on_cpu(tensor) and elements_of(tensor) != 1:
+        here = within(tensor)
+        if is_on_cpu(here) and elements_of(tensor) != 1:
             parts.append(words.in_short(figures.figures_of(tensor)))
-        elif not is_on_cpu(tensor):
+        elif not is_on_cpu(here) and not is_hollow(here) and not read(here, "is_meta"):
             parts.append(self._of_device(tensor))
         if is_parameter(tensor):
             parts.append(self._gradient(tensor))

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from .. import debugger_files
+from . import devices
 from .cache import Cache
 from .children import Children
 from .kinds import is_array, is_storage, kind_of
@@ -21,7 +22,7 @@ from .known import Known
 from .nodes import Child, Node, Page
 from .origin import assigned, definition
 from .pages import is_long
-from .plain import is_hollow, is_module, is_on_cpu, is_parameter, is_tensor, read
+from .plain import is_hollow, is_module, is_parameter, is_tensor, read
 from .summary import Summaries
 from .walks import TABLES, modules_in, tensors_of
 
@@ -52,6 +53,7 @@ class View:
         self.changed()
         self._shown.clear()
         self._numbers.clear()
+        devices.forget()
 
     def _number(self, tensor: Any) -> int:
         known = self._numbers.get(id(tensor))
@@ -72,7 +74,7 @@ class View:
         if is_storage(value):  # its own repr lists every element
             return self._summaries.short(value)
         if context in ("repl", "clipboard"):
-            return None
+            return self._summaries.without_memory(value)
         if is_long(value):
             return _length(value)
         if context in ("hover", "watch"):
@@ -104,6 +106,8 @@ class View:
             hint["__vscodeVariableMenuContext"] = "tensor"
         if not is_tensor(value):
             return hint
+        if not is_hollow(value) and read(value, "device").type == "cuda":
+            devices.notice(value)
         if _has_memory(value):
             hint["memoryReference"] = f"tensorpoint:{self._number(value)}"
         place = None if frame is None else assigned(frame, name)
@@ -135,7 +139,7 @@ def _length(values: Any) -> str:
 
 
 def _has_memory(tensor: Any) -> bool:
-    return is_on_cpu(tensor) or (read(tensor, "device").type == "cuda" and not is_hollow(tensor))
+    return not is_hollow(tensor) and read(tensor, "device").type in ("cpu", "cuda")
 
 
 def _tensors_at(frame: FrameType | None) -> Iterator[tuple[str, Any]]:

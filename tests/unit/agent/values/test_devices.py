@@ -20,7 +20,6 @@ from tensorpoint.agent.values import (
     pages,
     plain,
     summary,
-    view,
 )
 from tensorpoint.agent.values.known import Known
 from tensorpoint.agent.values.measures import Measures
@@ -43,7 +42,7 @@ def operations(act: Callable[[], Any]) -> set[str]:
 @pytest.fixture
 def on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU as if they were on a device that can be read."""
-    for module in (summary, pages, plain, view):
+    for module in (summary, pages, plain):
         monkeypatch.setattr(module, "is_on_cpu", lambda tensor: False)
 
 
@@ -69,9 +68,9 @@ def test_no_kernel_runs_for_a_hover_on_a_device_only_on_request() -> None:
 
 
 def test_what_a_device_has_not_answered_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "run", lambda tensor, work: devices.Unavailable(devices._BUSY))
+    monkeypatch.setattr(devices, "run", lambda tensor, work: devices.Unavailable(devices.BUSY))
     tensor = torch.ones(3, 4)
-    assert figures.figures_of(tensor) == devices.Unavailable(devices._BUSY)
+    assert figures.figures_of(tensor) == devices.Unavailable(devices.BUSY)
     assert "busy" in children.statistics_node(tensor).text
     assert "busy" in children.histogram_node(tensor).text
 
@@ -109,7 +108,7 @@ def test_a_metric_does_not_wait_for_a_stream_that_hangs(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is read of a device goes by what polls with a deadline."""
-    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices._BUSY))
+    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices.BUSY))
     with pytest.raises(TypeError, match=f"{name}: the device is busy"):
         Measures(Known()).functions[name](torch.ones(2, 3))
 
@@ -119,7 +118,7 @@ def test_the_gradient_norm_does_not_wait_either(monkeypatch: pytest.MonkeyPatch)
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.tensor([3.0, 4.0])
     assert Measures(Known()).functions["grad_norm"](weight) == 5.0
-    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices._BUSY))
+    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices.BUSY))
     with pytest.raises(TypeError, match="grad_norm: the device is busy"):
         Measures(Known()).functions["grad_norm"](weight)
 

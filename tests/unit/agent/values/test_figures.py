@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from tensorpoint.agent.values import devices, figures
 from tensorpoint.agent.values.devices import Unavailable
 from tensorpoint.agent.values.figures import BINS, Figures, all_figures_of, figures_of
+from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.view import View
 from tensorpoint.agent.values.words import counts, in_short, sparkline
 
 
@@ -56,6 +61,11 @@ def test_parts_are_merged_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     tensor[7000] = math.nan
     got = found(all_figures_of(tensor))
     expect_like(tensor, got)
+    monkeypatch.setattr(figures, "_in_parts", figures._at_once)  # as on a device
+    monkeypatch.setattr(figures, "_PART_AT_ONCE", 1000)
+    at_once = found(all_figures_of(tensor))
+    expect_like(tensor, at_once)
+    assert at_once.first == got.first == (7000,) and at_once.histogram == got.histogram
     assert got.first == (7000,)
 
 
@@ -111,6 +121,17 @@ def test_a_sample_of_a_view_has_only_elements_of_it(
     whole = found(all_figures_of(inside))
     expect_like(inside, whole)
     assert sum(whole.histogram) <= 64 + 16
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2]])
+def test_of_a_large_float8_only_the_sample_is_converted(view: Any) -> None:
+    tensor = view(torch.full((1 << 11, 1 << 11), 2.0).to(torch.float8_e4m3fn))
+    with profile(profile_memory=True) as seen:
+        got = found(figures_of(tensor))
+    assert got.sampled and (got.mean, got.low, got.high) == (2.0, 2.0, 2.0)
+    made = max(event.cpu_memory_usage for event in seen.function_events or ())
+    assert made < tensor.numel()
+    expect_like(tensor.float(), found(all_figures_of(tensor)))
 
 
 def test_a_histogram_is_between_the_extremes_of_all() -> None:
@@ -206,6 +227,7 @@ def pretended_cuda(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> Iterator[
     monkeypatch.setattr(devices, "read", lambda tensor, name: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, answer)
     monkeypatch.setattr(devices, "_cuda", devices._Cuda())
@@ -229,6 +251,68 @@ def test_after_a_sticky_error_only_metadata_is_shown(monkeypatch: pytest.MonkeyP
         assert reason is not None and "device-side assert triggered" in reason
         assert devices.why_not(torch.ones(1)) == reason
         assert len(asked) == 1  # nothing is asked of CUDA again
+
+
+def test_a_capture_of_the_thread_that_stands_still_is_known_to_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capturing = [True]
+    with pretended_cuda(
+        monkeypatch,
+        is_current_stream_capturing=lambda: capturing[0],
+        current_stream=lambda device: SimpleNamespace(query=lambda: True),
+    ):
+        tensor = torch.ones(1)
+        devices.notice(tensor)  # on the thread that captures
+        capturing[0] = False  # as another thread sees it
+        assert devices.why_not(tensor) == "a CUDA graph is being captured"
+        devices.forget()  # the program goes on
+        assert devices.why_not(tensor) is None
+
+
+def test_an_error_of_one_call_is_not_taken_for_a_broken_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(device: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory\nCompile with ...")
+
+    def broken() -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    stream = SimpleNamespace(query=lambda: True)
+    far: Any = SimpleNamespace(device=torch.device("cuda", 0))
+    with pretended_cuda(
+        monkeypatch,
+        Stream=no_memory,
+        is_current_stream_capturing=lambda: False,
+        current_stream=lambda device: stream,
+    ):
+        got = devices.fetch(far, lambda: far)
+        assert got == Unavailable("CUDA error: out of memory")
+        assert devices.why_not(far) is None  # it still answers
+        stream.query = broken
+        got = devices.fetch(far, lambda: far)
+        assert "values can't be read in this process" in got.reason
+        stream.query = lambda: True
+        assert devices.why_not(far) == got.reason  # nothing is asked of it again
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_look_from_another_thread_does_not_end_a_capture() -> None:
+    tensor = torch.ones(4, device="cuda")
+    expect_like(tensor.cpu(), found(figures_of(tensor)))
+    graph, looks = torch.cuda.CUDAGraph(), list[Any]()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        View(Known()).hint(tensor, "tensor", None)  # a row of the thread that stands still
+        twice = tensor * 2
+        thread = threading.Thread(target=lambda: looks.append(figures_of(tensor)))
+        thread.start()
+        thread.join()
+    assert looks == [Unavailable("a CUDA graph is being captured")]
+    devices.forget()
+    graph.replay()
+    assert twice.tolist() == [2.0] * 4
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from tensorpoint.agent.values.children import Children
 from tensorpoint.agent.values.known import Known
-from tensorpoint.agent.values.origin import Place, definition, maker
+from tensorpoint.agent.values.nodes import ALL
+from tensorpoint.agent.values.origin import Place, definition, maker, unplaced
 from tensorpoint.agent.values.owners import Owners
 
 
@@ -121,3 +123,15 @@ def test_without_the_source_nothing_is_said(lost: str) -> None:
     exec(code, names)
     found = names["run"]()
     assert maker(found[0], known_of(nn.Linear(1, 1)), found[1]) is None
+
+
+def test_what_is_not_recorded_is_said() -> None:
+    net = Net()
+    with torch.no_grad():
+        text = unplaced(net.fc(torch.ones(2, 4)), known_of(net))
+    assert text == 'not recorded: it has no graph. With precision "op" each operation is'
+    known = known_of(nn.Linear(4, 4))  # another model
+    assert unplaced(net.fc(torch.ones(2, 4)), known) == "Addmm; its line is not recorded"
+    assert unplaced(torch.ones(2), known).startswith("not recorded")
+    shown = {row.name: row.value for row in Children(known).of(torch.ones(2), ALL)}
+    assert shown["made by"].text.startswith("not recorded")
