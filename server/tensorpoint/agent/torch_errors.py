@@ -118,8 +118,11 @@ def _of_the_program(value: BaseException, trace: TracebackType | None) -> Traceb
 
 
 def _starts_the_program(frame: FrameType) -> bool:
-    file = os.path.abspath(frame.f_code.co_filename)
-    return frame.f_globals.get("__name__") == "runpy" or file.startswith(debugger_files.folder())
+    file = frame.f_code.co_filename
+    if file == "pydevd.py":  # of a fork, see `resident.forking.debugger`
+        return True
+    inside = os.path.abspath(file).startswith(debugger_files.folder())
+    return inside or frame.f_globals.get("__name__") == "runpy"
 
 
 def calls_torch(frame: FrameType) -> bool:

@@ -204,6 +204,41 @@ def test_the_other_network_of_two_is_not_missed() -> None:
     assert not agent.calls
 
 
+def test_what_ran_before_another_optimizers_step_counts() -> None:
+    """A generator whose output is made once, for the critic's step and for its own."""
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    g = torch.optim.SGD(generator.parameters(), lr=0.1)
+    c = torch.optim.SGD(critic.parameters(), lr=0.1)
+    with armed(CONDITION) as agent:
+        for step in range(3):
+            fake = generator(x)
+            c.zero_grad()
+            critic(fake.detach()).sum().backward()
+            c.step()
+            g.zero_grad()
+            # In the last step what is for the generator is detached, too.
+            critic(fake if step < 2 else fake.detach()).sum().backward()
+            assert not agent.calls
+            g.step()
+    reason = agent.event.sentences[0]
+    assert "weight, bias: its output is in the graph, but the loss does not depend on it" in reason
+
+
+def test_one_backward_pass_may_be_for_two_optimizers() -> None:
+    body, head, spare = nn.Linear(4, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizers = [
+        torch.optim.SGD(module.parameters(), lr=0.1)
+        for module in (body, nn.ModuleList([head, spare]))
+    ]
+    with armed(CONDITION) as agent:
+        head(body(x)).sum().backward()
+        spare(x)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert "no backward pass" not in agent.event.sentences[0]
+    assert "the loss does not depend on it" in agent.event.sentences[0]
+
+
 def test_accumulation_counts_as_one_step() -> None:
     class Experts(nn.Module):
         def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -290,6 +291,30 @@ def test_a_parameter_that_an_optimizer_wrote_is_named() -> None:
 
     notes = told(function).notes
     assert "inner.1.weight, a parameter: an optimizer step wrote it" in notes[1]
+
+
+def test_of_two_parameters_of_one_shape_the_one_that_is_needed_is_named() -> None:
+    class Twins(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q1 = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+            self.q2 = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.q1(x) + self.q2(x)
+
+    net = Twins()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def function() -> None:
+        y = net(x)
+        y.sum().backward(retain_graph=True)
+        optimizer.step()
+        y.mean().backward()
+
+    notes = told(function).notes
+    named = re.search(r"It is q[12]\.2\.weight, a parameter: an optimizer step wrote it", notes[1])
+    assert named, notes
 
 
 def test_what_autograd_does_not_know_is_not_made_up() -> None:

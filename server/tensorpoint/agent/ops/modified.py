@@ -76,7 +76,7 @@ def explain_modified(
             f"place {often} since."
         )
     shape = [int(size) for size in told["shape"].split(",") if size.strip()]
-    parameter = _parameter(nodes, shape, int(told["version"]))
+    parameter = _parameter(nodes, failed, shape, int(told["version"]))
     if parameter is not None:
         sentences.append(
             f"It is {name_of(parameter)}, a parameter: an optimizer step wrote it between the "
@@ -143,7 +143,7 @@ def _operation(name: str) -> str:
     return short[:1].lower() + short[1:]
 
 
-def _parameter(nodes: Iterable[Any], shape: list[int], version: int) -> Any:
+def _parameter(nodes: Iterable[Any], failed: Any, shape: list[int], version: int) -> Any:
     """The leaf that the changed tensor is, or is a view of; None if it isn't one, or is unclear."""
     found: list[Any] = []
     for node in nodes:
@@ -152,7 +152,20 @@ def _parameter(nodes: Iterable[Any], shape: list[int], version: int) -> Any:
             continue
         if version and sorted(leaf.shape) == sorted(shape):
             found.append(leaf)
+    if len(found) > 1 and failed is not None:  # networks of one shape, as twin critics are
+        behind = list(_leaves_behind(failed))
+        found = [leaf for leaf in found if any(leaf is other for other in behind)]
     return found[0] if len(found) == 1 else None
+
+
+def _leaves_behind(node: Any) -> Iterator[Any]:
+    """The leaves that a node needs itself, also as views."""
+    for after, _ in node.next_functions:
+        while after is not None and len(after.next_functions) == 1:
+            after = after.next_functions[0][0]
+        leaf = getattr(after, "variable", None)
+        if leaf is not None:
+            yield leaf
 
 
 def _kinds_behind(nodes: Sequence[Any], failed: Any, maker: str | None) -> set[str]:

@@ -22,6 +22,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,6 +57,19 @@ _MOST_ROWS = 40
 _MOST_FRAMES = 3
 
 
+@dataclass
+class _Happened:
+    """What happened in some time: what ran, by id of the module, and how many backward passes."""
+
+    seen: dict[int, int] = field(default_factory=dict)
+    backwards: int = 0
+
+    def add(self, later: _Happened) -> None:
+        for key, flags in later.seen.items():
+            self.seen[key] = self.seen.get(key, 0) | flags
+        self.backwards += later.backwards
+
+
 class NoGrad(Watch):
     """Parameters without a gradient."""
 
@@ -68,10 +82,15 @@ class NoGrad(Watch):
         self._reset()
 
     def _reset(self) -> None:
-        self._seen: dict[int, int] = {}
+        #: Since the last step of any optimizer.
+        self._now = _Happened()
+        #: Between the last step of each and the last of any: in a GAN the generator runs before the
+        #: critic's optimizer steps, and its own steps after that.
+        self._before: weakref.WeakKeyDictionary[Any, _Happened] = weakref.WeakKeyDictionary()
+        #: The same for one that has not stepped yet: a round of the loop.
+        self._round = _Happened()
         #: By id of a parameter: its gradient after the last step, and the version of that.
         self._left: dict[int, tuple[weakref.ref[Any], int | None]] = {}
-        self._backwards = 0
         #: Without an optimizer: ids of the parameters that have got a gradient in this step.
         self._given: set[int] = set()
         #: Whether the program has an optimizer; None until that was asked.
@@ -103,12 +122,12 @@ class NoGrad(Watch):
                 flags |= NO_FLOAT
         elif any(tensor.requires_grad for _, tensor in tensors_in(output, "")):
             flags |= IN_GRAPH
-        key = id(call.module)
-        self._seen[key] = self._seen.get(key, 0) | flags
+        key, seen = id(call.module), self._now.seen
+        seen[key] = seen.get(key, 0) | flags
 
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """A backward pass is over."""
-        self._backwards += 1
+        self._now.backwards += 1
         if not self._is_stepped_by_hand():
             return
         for root in self._names.roots():
@@ -152,16 +171,15 @@ class NoGrad(Watch):
     def _look(
         self, parameters: list[Any], how: list[tuple[Any, str]], title: str, optimizer: Any
     ) -> None:
-        seen, self._seen = self._seen, {}
-        backwards, self._backwards = self._backwards, 0
+        happened = self._since_its_last(optimizer)
         owners = _owners(self._names) if how or self._wants_false or self._is_true() else {}
         missing = [self._missing(parameter, kind, owners) for parameter, kind in how]
         self._last = step = Step(
             title,
             missing,
             {id(p) for p in parameters} - {id(item.parameter) for item in missing},
-            seen,
-            backwards,
+            happened.seen,
+            happened.backwards,
             tuple(_callers()) if missing else (),
             sum(parameter.requires_grad for parameter in parameters),
         )
@@ -169,6 +187,23 @@ class NoGrad(Watch):
             self._measured(False, module, step, optimizer)
         for item in missing:
             self._measured(True, item.owner, step, optimizer)
+
+    def _since_its_last(self, optimizer: Any) -> _Happened:
+        """What happened since the optimizer's last step; without one since the last look."""
+        now, self._now = self._now, _Happened()
+        if optimizer is None:
+            return now
+        for happened in (self._round, *self._before.values()):
+            happened.add(now)
+        known = self._before.get(optimizer)
+        self._before[optimizer] = _Happened()
+        if known is None:
+            known = _Happened()
+            known.add(self._round)
+        else:
+            self._round = _Happened()
+            self._round.add(known)
+        return known
 
     def _without(self, parameters: list[Any]) -> list[tuple[Any, str]]:
         """The parameters that got no gradient since the last step, and how that shows."""
