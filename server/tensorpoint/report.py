@@ -110,6 +110,8 @@ def print_stop(
     if stop.text and stop.text != stop.description:
         console.print(Text(_clean(stop.text)))
     console.print()
+    if made := _made_elsewhere(stop):
+        _print_place(console, *made)
     _print_place(console, stop.file, stop.line, f"in {stop.function}")
     if stop.user_file and stop.user_line and _user_place_differs(stop):
         _print_place(console, stop.user_file, stop.user_line, "called from your code")
@@ -145,6 +147,20 @@ def _facts(stop: Stop) -> list[tuple[str, str]]:
         facts.append(("step", step))
     facts.append(("tensorpoint", stop.condition or stop.event))
     return facts
+
+
+def _made_elsewhere(stop: Stop) -> tuple[str, int, str] | None:
+    """File and line of the operation, with a note, where the stop had to be at another line."""
+    operation = stop.operation
+    if operation is None or operation.file is None or operation.line is None:
+        return None
+    place = (operation.file, operation.line)
+    if place in ((stop.file, stop.line), (stop.user_file, stop.user_line)):
+        return None
+    of_forward = operation.node and place == (operation.forward_file, operation.forward_line)
+    what = "the forward of the operation" if of_forward else "the operation"
+    inside = f", in {operation.function}" if operation.function else ""
+    return (*place, what + inside)
 
 
 def _user_place_differs(stop: Stop) -> bool:

@@ -87,6 +87,7 @@ class Session:
         cwd: str | Path | None = None,
     ) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self._is_debugpys = adapter is not None and "debugpy.adapter" in adapter
         self._socket: socket.socket | None = None
         self._mark = uuid.uuid4().hex
         self._forks_before = frozenset(forks())
@@ -138,7 +139,8 @@ class Session:
         if not self.closed:
             with contextlib.suppress(Exception):
                 self.send("disconnect", terminateDebuggee=True)
-                self.wait_closed()
+                if not self._is_debugpys:  # debugpy's waits for us to close our side
+                    self.wait_closed()
         with contextlib.suppress(OSError, ValueError):
             if self._socket is not None:
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -30,6 +30,9 @@ from tests.protocol.dap import (
 )
 from tests.protocol.samples import LAYERS
 
+#: The adapters: programs that are attached to are started by the tests, and afresh.
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 #: Goes on until a file appears beside it, and tells how many hooks torch has.
 FOREVER = (
     LAYERS[: LAYERS.index("net = Net()")]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.programs.expectations import PROGRAMS
 from tests.protocol.dap import Session, line_of
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 PROGRAM = PROGRAMS / "frameworks" / "checkpoint_engine_thread.py"
 ENGINE = Path(__file__).parent / "layers" / "engine.py"

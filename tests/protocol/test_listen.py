@@ -18,6 +18,9 @@ from tests.protocol.dap import SERVER, STUB, VSCODE, Message, Session, line_of
 from tests.protocol.samples import GATE, LAYERS, LAYERS_FOREVER
 from tests.protocol.test_attach import Debuggee, debuggee
 
+#: The adapters: programs that are attached to are started by the tests, and afresh.
+pytestmark = pytest.mark.usefixtures("resident_process")
+
 DEBUGPY = {**VSCODE, "adapterID": "debugpy"}
 STUBBED = {"PYTHONPATH": os.pathsep.join([str(SERVER), str(STUB)])}
 WITH_TORCH = {"PYTHONPATH": str(SERVER)}

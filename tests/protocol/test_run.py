@@ -163,7 +163,7 @@ def test_a_stop_in_a_worker_ends_all_processes(program: Callable[[str], Path]) -
 # -- as without us
 
 
-@pytest.mark.parametrize("status", [0, 1, 3, 7, 245, 255])
+@pytest.mark.parametrize("status", [0, 3, 245, 255])  # 3 after a stop, 245 is -SIGSEGV; 1, 7: below
 def test_the_exit_status_is_the_programs(status: int) -> None:
     assert run("-c", f"import sys; sys.exit({status})").returncode == status
 
@@ -179,6 +179,8 @@ def test_an_uncaught_exception_prints_its_traceback(program: Callable[[str], Pat
     assert done.returncode == 1
     assert "line 2, in f" in done.stderr
     assert done.stderr.endswith("KeyError: 'lost'\n")
+    # As python shows it, without the debugger's frames.
+    assert done.stderr.count("  File ") == 2, done.stderr
     assert "tensorpoint" not in done.stderr.replace(str(SERVER), "")
 
 

@@ -3,6 +3,7 @@
 Compared after 50 steps: parameters, buffers, gradients, the optimizer's state and the state of the
 random generators of torch, numpy and Python; run plainly, watched, and with a stop, an evaluation
 in the console (which runs the model, its backward and the optimizer's arithmetic) and a continue.
+The plain run is a fresh interpreter, the others are forks, so that nothing of those is seen either.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pytest
 
 from tests.conftest import Write
 from tests.protocol.dap import Session
+
+pytestmark = pytest.mark.usefixtures("resident_process")
 
 #: What both programs end with; the digest is of all that training has left.
 DIGEST = """\

@@ -101,6 +101,4 @@ def test_a_debug_configuration_may_name_it(
         assert session.evaluate("x", stopped) == "1"
         session.resume(stopped)
         assert session.exit_code() == 0
-        session.request("disconnect")
-        session.wire.sink.close()
     assert runs(shared_host) >= before + 1

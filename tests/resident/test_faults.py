@@ -233,6 +233,23 @@ def test_a_package_that_changes_is_never_a_stale_one(host: Host, write: Write) -
         assert result.stdout == f"{value}\n", result.stderr
 
 
+def test_a_module_off_the_path_is_imported_ahead_and_its_folder_stays_off(
+    host: Host, write: Write
+) -> None:
+    """As the tracer of shapes is: nothing else of its folder may get before the user's."""
+    module = write("import os\nwhere = os.getpid()\n", "door/ahead_of_jobs.py")
+    environment = {**host.environment, **NO_TORCH}
+    name = f"{module.with_suffix('')}:where"
+    answer = host.client.acquire(
+        Environment((sys.executable,), environment, preload=(name,)), wait=True
+    )
+    assert (answer.state, answer.note) == ("ready", "")
+    shown = "sys.modules['ahead_of_jobs'].where == os.getppid(), 'door' in str(sys.path)"
+    program = ["-c", f"import os, sys; print({shown})"]
+    result = run(host.command(*program, answer=answer), environment)
+    assert result.stdout == "True False\n", result.stderr
+
+
 @pytest.mark.parametrize(
     ("changed", "options"),
     [({"PYTHONHASHSEED": "0"}, []), ({"HF_HOME": "/x"}, []), ({}, ["-O"]), ({}, ["-W", "error"])],

@@ -32,14 +32,17 @@ def runs(host: Host) -> int:
 
 
 def test_a_stop_is_reported_and_streams_are_the_callers(shared_host: Host, write: Write) -> None:
-    program = write("import sys\nprint('read', sys.stdin.read(), sys.argv[1:])\n" + GATE)
+    # What is there before the program has imported it tells a fork from a fresh interpreter.
+    program = write(
+        "import sys\nprint('read', sys.stdin.read(), sys.argv[1:], 'torch' in sys.modules)\n" + GATE
+    )
     shared_host.acquire(PYTHONPATH=str(SERVER))
     for options, forked in (([], 1), (["--no-resident"], 0)):
         before = runs(shared_host)
         command = [*RUN, "--json", *options, str(program), "a", "b c"]
         result = run(command, environment(shared_host), input="text")
         assert result.returncode == 3, result.stderr
-        assert "read text ['a', 'b c']\n" in result.stderr
+        assert f"read text ['a', 'b c'] {bool(forked)}\n" in result.stderr
         (stop,) = map(json.loads, result.stdout.splitlines())
         assert stop["module"] == "gate"
         assert runs(shared_host) - before == forked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tensorpoint.report import JSON_KEYS, print_stop, report_console, stop_as_json
 from tensorpoint.wire import Stop
+from tensorpoint.wire.operation import OperationReport
 
 SOURCE = """\
 class Block:
@@ -109,6 +111,31 @@ def test_names_the_users_line_where_the_stop_is_in_a_library(source: Path, tmp_p
     assert f"{script}:3 called from your code" in text
     assert "> 3 | model.forward(1, 2)" in text
     assert "called from your code" not in report(make_stop(source))
+
+
+def test_shows_the_operation_first_where_the_stop_is_elsewhere(
+    source: Path, tmp_path: Path
+) -> None:
+    loss = tmp_path / "loss.py"
+    loss.write_text("def penalty(x):\n    return x.sqrt()\n", encoding="utf-8")
+    operation = OperationReport("aten.log.default", str(loss), 2, "penalty")
+    text = report(make_stop(source, operation=operation))
+    made, _, stopped = text.partition(f"{source}:6 in forward")
+    assert f"{loss}:2 the operation, in penalty\n" in made and stopped
+    assert "> 2 |     return x.sqrt()\n" in made
+
+    of_forward = replace(
+        operation, node="SqrtBackward0", forward_file=str(loss), forward_line=2, function=None
+    )
+    assert f"{loss}:2 the forward of the operation\n" in report(
+        make_stop(source, operation=of_forward)
+    )
+    # Once is enough: it stands there, or is the line of the user's that is shown anyway.
+    there = make_stop(loss, 2, operation=operation)
+    for stop in (there, make_stop(source, operation=operation, user_file=str(loss), user_line=2)):
+        assert "the operation" not in report(stop)
+    nowhere = replace(operation, file=None, line=None)
+    assert "the operation" not in report(make_stop(source, operation=nowhere))
 
 
 def test_works_without_a_user_frame(source: Path) -> None:

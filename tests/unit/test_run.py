@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tensorpoint.cli import main, run_options, split_command
+from tensorpoint.cli import main
 from tensorpoint.run import Arming, Program, RunError, arm, find_python, prepare_facts
+from tensorpoint.run.command import run_options, split_command
 
 
 @pytest.mark.parametrize(

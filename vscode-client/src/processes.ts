@@ -17,6 +17,12 @@ interface ProcessItem extends vscode.QuickPickItem {
 
 async function pickProcess(): Promise<string | undefined> {
   const listing = await run('ps', ['-axww', '-o', 'pid=,args=']);
+  if (listing.status !== 0) {
+    void vscode.window.showErrorMessage(
+      `Tensorpoint: the processes can't be listed by ps (${listing.stderr.trim() || 'no answer'}). Write the number into "processId".`,
+    );
+    return undefined;
+  }
   const items: ProcessItem[] = parseProcesses(listing.stdout).map(({ pid, command }) => ({
     label: command.split(' ').slice(0, 3).join(' '),
     description: pid,

@@ -2,7 +2,7 @@
 import * as vscode from 'vscode';
 
 import type { Status } from './debug/protocol';
-import type { Sessions, SessionState } from './debug/sessions';
+import { statusOf, type Sessions, type SessionState } from './debug/sessions';
 import { MANAGE } from './tensorpoints/commands';
 
 /** How often a running program is asked: it is answered on the debugger's thread, in a millisecond. */
@@ -38,19 +38,11 @@ export class StatusBar implements vscode.Disposable {
       this.item.hide();
       return;
     }
-    const status = state.running ? await ask(state) : undefined;
+    const status = state.running ? await statusOf(state) : undefined;
     if (state !== this.sessions.active) return; // it has ended meanwhile
     this.item.text = statusText(state, status);
     this.item.tooltip = statusTooltip(status);
     this.item.show();
-  }
-}
-
-async function ask(state: SessionState): Promise<Status | undefined> {
-  try {
-    return (await state.session.customRequest('tensorpoint/status')) as Status;
-  } catch {
-    return undefined; // without debugging (Ctrl+F5), or it is ending
   }
 }
 

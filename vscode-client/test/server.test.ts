@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { DapClient, frame, Framing } from '../src/debug/dapClient';
 import { parseProcesses } from '../src/processList';
 import { probe, ProbeError } from '../src/python/probe';
+import { reasonOf } from '../src/server/reason';
 import { mismatchMessage, versionsMatch } from '../src/server/version';
 import { asThreshold, KINDS } from '../src/tensorpoints/kinds';
 
@@ -44,6 +45,17 @@ describe('an interpreter', () => {
   it('that is not there, or is none, is refused with the reason', async () => {
     await expect(probe('/nowhere/python')).rejects.toThrow(new ProbeError('There is no interpreter "/nowhere/python".'));
     await expect(probe('false')).rejects.toThrow('does not run');
+  });
+});
+
+describe('an installation that fails', () => {
+  it.each([
+    ['The virtual environment was not created successfully because ensurepip is not available.\n\n    apt install python3.11-venv\n\nFailing command: python3\n', '', 'this Python has no venv. On Debian and Ubuntu: apt install python3-venv'],
+    ['Processing tensorpoint.whl\n', 'WARNING: slow\nERROR: No matching distribution found for debugpy\n\n[notice] A new release of pip is available\n', 'No matching distribution found for debugpy'],
+    ['', 'OSError: [Errno 28] No space left on device\n', 'OSError: [Errno 28] No space left on device'],
+    ['', '', ''],
+  ])('says why in one line (%#)', (stdout, stderr, expected) => {
+    expect(reasonOf({ stdout, stderr })).toBe(expected);
   });
 });
 

@@ -356,6 +356,7 @@ class Recorder(Watch):
             for known in self._parameters.copy().values()
             if known.root is None and glob in (None, "*")
         ]
+        rank, ranks = _place()
         return Facts(
             version=WIRE_VERSION,
             pid=os.getpid(),
@@ -372,6 +373,8 @@ class Recorder(Watch):
             parameters=tuple(parameters),
             left_out=len(self._left_out),
             note=self._why_empty(roots),
+            rank=rank,
+            ranks=ranks,
         )
 
     def of_layer(self, module: Module, history: bool = False) -> Layer | None:
@@ -440,3 +443,14 @@ def _first_of(record: LayerRecord, output: object) -> Any:
 def _output(name: str, tensor: torch.Tensor) -> tuple[str, Any, tuple[int, ...], Any]:
     shape = () if tensor.is_nested else tuple(tensor.shape)
     return name, tensor.dtype, shape, tensor.device
+
+
+def _place() -> tuple[int | None, int | None]:
+    """The rank of this process and the number of ranks; None where it is no distributed run."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if rank.isdecimal() and ranks.isdecimal():
+        return int(rank), int(ranks)
+    return None, None

@@ -72,8 +72,13 @@ def is_internal(frame: FrameType) -> bool:
 
 def is_internal_code(code: CodeType) -> bool:
     """The same of code."""
+    return is_internal_file(code.co_filename)
+
+
+def is_internal_file(name: str) -> bool:
+    """The same of a file."""
     torch: Any = sys.modules["torch"]
-    return _is_internal_file(code.co_filename, torch.__file__, debugger_files.folder())
+    return _is_internal_file(name, torch.__file__, debugger_files.folder())
 
 
 @lru_cache(4096)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _EVENTS = (
-    *("on_engine", "on_backward", "on_parameter_gradient", "on_late_gradient"),
-    *("on_backward_end", "on_backward_failed"),
+    *("on_engine", "on_backward", "on_inner_backward", "on_parameter_gradient"),
+    *("on_late_gradient", "on_backward_end", "on_backward_failed"),
 )
 _Owner = tuple["weakref.ref[Module]", str]
 
@@ -284,9 +284,11 @@ class Gradients:
         @wraps(run_backward)
         def engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
             inside = sys.modules["torch"]._C._current_graph_task_id() != -1
-            # A checkpoint's own pass is part of another; the user's in the console is none, as
-            # is ours.
-            if inside or debugger.evaluating() or is_quiet():
+            # The user's in the console is none, as is ours; a checkpoint's own is part of another.
+            unheard = debugger.evaluating() or is_quiet()
+            if inside or unheard:
+                if not unheard:
+                    self._tell("on_inner_backward", t_outputs)
                 return run_backward(t_outputs, *args, **kwargs)
             ident = get_ident()
             self._states[ident] = debugger.thread_state()

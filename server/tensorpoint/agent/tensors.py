@@ -13,7 +13,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -57,9 +57,16 @@ def unseen(look: Callable[_P, _T]) -> Callable[_P, _T]:
     return looking
 
 
-@unseen
 def version_of(tensor: torch.Tensor) -> int | None:
     """How often `tensor` was written to; inference tensors don't know."""
+    torch = sys.modules["torch"]
+    if type(tensor) is not torch.Tensor or torch._C._len_torch_function_stack():
+        return _unseen_version(tensor)
+    return None if tensor.is_inference() else tensor._version
+
+
+@unseen
+def _unseen_version(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
@@ -210,9 +217,34 @@ def _is_plain() -> Callable[[Any], bool]:
     return is_plain
 
 
-@unseen
 def has_nonfinite(tensor: torch.Tensor) -> bool:
     """Whether any element is NaN or infinite; False for tensors that cannot be looked at."""
+    return not _quick_finite()(tensor) and _has_nonfinite(tensor)
+
+
+@cache
+def _quick_finite() -> Callable[[Any], bool]:
+    """Whether one sum shows a tensor to be finite: the usual case, with nobody to hide it from."""
+    torch = sys.modules["torch"]
+    plain, isfinite = torch.Tensor, math.isfinite
+    function_modes = torch._C._len_torch_function_stack
+    dispatch_modes = torch._C._len_torch_dispatch_stack
+    trace = torch._C._get_tracing_state
+
+    def is_finite(tensor: Any) -> bool:
+        if type(tensor) is not plain or function_modes() or dispatch_modes() or trace():
+            return False
+        try:
+            is_wanted = tensor.is_cpu and tensor.is_floating_point()
+            return is_wanted and isfinite(tensor.detach().sum().item())
+        except Exception:  # float8, in a vmap, ...
+            return False
+
+    return is_finite
+
+
+@unseen
+def _has_nonfinite(tensor: torch.Tensor) -> bool:
     values = values_of(tensor)
     if values is None or values.numel() == 0:
         return False

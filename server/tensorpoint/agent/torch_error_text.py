@@ -14,7 +14,7 @@ from .modules import Names
 from .ops import modified
 from .ops.operands import Operand, Site, argument_in, tensors_in
 from .ops.peek import UNKNOWN, is_module, is_tensor
-from .tensors import unseen
+from .torch_error_index import index_note
 from .torch_places import Place, is_call, torch_folder
 
 _MOST_OPERANDS = 12
@@ -259,23 +259,9 @@ class Description:
         ]
 
     def _index(self) -> list[str]:
-        """Which index an embedding has not."""
-        if self._op != "embedding" or self._type != "IndexError":
-            return []
-        table = getattr(self._module, "num_embeddings", None)
-        tensors = [(name, value) for name, value in self._given if is_tensor(value)]
-        found = [item for item in tensors if not item[1].is_floating_point()]
-        if not found or found[0][1].device.type != "cpu" or not found[0][1].numel():
-            return []
-        name, indices = found[0]
-        if table is None:
-            tables = [value for _, value in tensors if value.is_floating_point()]
-            table = tables[0].shape[0] if tables else None
-        if table is None:
-            return []
-        bad, first = _worst(indices)
-        place = f" at {first}" if first else ""
-        return [f"{name} holds {bad}{place}; the table has {table} rows, 0 to {table - 1}."]
+        """Which index there is not."""
+        note = index_note(self._message, self._op, self._module, self._given)
+        return [] if note is None else [note]
 
     def _late(self) -> list[str]:
         """CUDA tells of some errors at whatever is called later."""
@@ -304,14 +290,6 @@ class Description:
             self._names.roots(),
             lambda leaf: _name_of_leaf(leaf, self._names, frames),
         )
-
-
-@unseen
-def _worst(indices: Any) -> tuple[int, list[int]]:
-    """The index furthest out of a table, negative or largest, and its place."""
-    low, high = int(indices.min()), int(indices.max())
-    bad = low if low < 0 else high
-    return bad, (indices == bad).nonzero()[0].tolist()
 
 
 def _name_of_leaf(leaf: Any, names: Names, frames: list[FrameType]) -> str:

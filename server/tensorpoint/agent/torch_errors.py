@@ -10,6 +10,7 @@ nothing is noted and nothing costs anything. Nothing of the program runs.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ..wire.torch_error import TorchError
-from . import debugger
+from . import debugger, debugger_files
 from .modules import Names
 from .torch_error_text import Description
 from .torch_places import calling, is_call, is_library, is_of_torch, is_torchs, places_of
@@ -88,7 +89,8 @@ def print_uncaught() -> None:
     def excepthook(
         error_type: type[BaseException], value: BaseException, trace: TracebackType | None
     ) -> None:
-        before(error_type, value, trace)
+        value.__traceback__ = shown = _of_the_program(value, trace)
+        before(error_type, value, shown)
         _print(error_type, value, trace)
 
     def in_threads(arguments: threading.ExceptHookArgs) -> None:
@@ -104,6 +106,20 @@ def _print(error_type: type[BaseException], value: Any, trace: TracebackType | N
         error = found.error
         text = error.text.removeprefix(f"{error.message}\n")
         print(f"\ntensorpoint: {text}", file=sys.stderr, flush=True)
+
+
+def _of_the_program(value: BaseException, trace: TracebackType | None) -> TracebackType | None:
+    """The traceback as `python` would show it, without the debugger's frames at its root."""
+    first = trace
+    while first is not None and _starts_the_program(first.tb_frame):
+        first = first.tb_next
+    # Of an error of syntax nothing is left, as it is with `python`; else it is the debugger's own.
+    return trace if first is None and not isinstance(value, SyntaxError) else first
+
+
+def _starts_the_program(frame: FrameType) -> bool:
+    file = os.path.abspath(frame.f_code.co_filename)
+    return frame.f_globals.get("__name__") == "runpy" or file.startswith(debugger_files.folder())
 
 
 def calls_torch(frame: FrameType) -> bool:

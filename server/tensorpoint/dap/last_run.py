@@ -108,6 +108,7 @@ class LastRun:
                 return
             self._over = ended
             run = runs.Run(
-                self._program, self._folder, facts.pid, self.began, facts.time, ended, files
+                *(self._program, self._folder, facts.pid, self.began, facts.time, ended, files),
+                *(facts.rank, facts.ranks),
             )
             runs.keep(run, facts)

@@ -38,7 +38,8 @@ def measured_at(source: Source, line: int) -> str:
         return ""
     gradients = found.parameters
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.run.read))
-    lines = [f"**Measured** in the last run, {when}:", ""]
+    rank = "" if found.run.rank is None else f", rank {found.run.rank} of {found.run.ranks}"
+    lines = [f"**Measured** in the last run, {when}{rank}:", ""]
     lines += [
         _layer(layer, gradients.get((layer.root, layer.module), ())) for layer in layers[:_LISTED]
     ]

@@ -24,6 +24,7 @@ from ..resident.runs import stamp as runs_stamp
 from ..shapes.measured import calls_in_last_run, with_measured
 from ..shapes.project import BadProject, calls_in_project
 from ..wire.shapes import KnownCall
+from . import words
 from .capabilities import Capabilities
 from .configuration import Configuration, environment_of
 from .features import completion
@@ -41,6 +42,8 @@ from .warm import Warm
 
 _log = logging.getLogger(__name__)
 
+#: The command that asks torch.compile about a document, by URI: it takes seconds.
+GRAPH_BREAKS = "tensorpoint.graphBreaks"
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(
     notebook_selector=[
         types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="python")])
@@ -165,6 +168,7 @@ class Server(LanguageServer):
         ):
             # A partial, since pygls marks what it is given, and methods can not be marked.
             self.feature(method, options)(functools.partial(cast("Any", handler)))
+        self.command(GRAPH_BREAKS)(functools.partial(self._graph_breaks))
 
     def leave(self, status: int) -> None:
         """End the conversation."""
@@ -300,7 +304,7 @@ class Server(LanguageServer):
         delay = 0 if at_once else settings.shapes.delay / 1000
         source = source_of(self.workspace, uri)
         if source is not None:
-            self._traces.update(source, settings.shapes.inputs, known, environment, delay)
+            self._traces.update(source, settings.shapes, known, environment, delay)
 
     async def _watch_runs(self) -> None:
         """Have what a debug run has measured shown when it is there."""
@@ -467,6 +471,19 @@ class Server(LanguageServer):
         if view is None:
             return None
         return types.CompletionList(False, completion.completions(view, params.position))
+
+    async def _graph_breaks(self, uri: str) -> str:
+        """The command: diagnostics at each line where torch.compile would break the graph."""
+        source = source_of(self.workspace, uri)
+        if source is not None:
+            await self._settled(source.key)
+            source = source_of(self.workspace, uri)
+        said = "it is not open here."
+        if source is not None:
+            said = words.graph_breaks(await self._traces.find_breaks(source))
+        text = f"Graph breaks of {uri.rpartition('/')[2]}: {said}"
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Info, text))
+        return said
 
 
 def _known(path: str) -> tuple[tuple[KnownCall, ...], str]:

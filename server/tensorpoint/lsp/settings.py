@@ -45,6 +45,8 @@ class Shapes:
     inline_values: bool = True
     #: Input specifications for all files: `x: f32[B, 3, H, W]`.
     inputs: tuple[str, ...] = ()
+    #: What says shapes that torch doesn't know, `module:function`.
+    plugins: tuple[str, ...] = ()
     #: Milliseconds without an edit before a file is traced.
     delay: float = 150
 

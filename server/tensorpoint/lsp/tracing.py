@@ -19,6 +19,7 @@ from typing import TypeAlias
 from ..resident.jobs import Outcome
 from ..resident.messages import Environment
 from ..wire.shapes import KnownCall, ShapeRequest, ShapeTable
+from .settings import Shapes
 from .shift import moved, shift
 from .sources import Source, parsed
 
@@ -58,11 +59,13 @@ class Wanted:
     #: From the project's settings and from the last debug run.
     known: tuple[KnownCall, ...]
     python: tuple[str, ...]
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass
 class _Entry:
     wanted: Wanted | None = None
+    environment: Environment | None = None
     task: asyncio.Task[None] | None = None
     known: Known | None = None
     #: What is known, the text it was last shown in, and where it stands there.
@@ -88,18 +91,21 @@ class Traces:
     def update(
         self,
         source: Source,
-        specs: tuple[str, ...],
+        settings: Shapes,
         known: tuple[KnownCall, ...],
         environment: Environment,
         delay: float,
     ) -> None:
         """Have the source traced as it is now, unless it is or is being."""
-        wanted = Wanted(source.path, source.text, specs, known, environment.python)
+        wanted = Wanted(
+            *(source.path, source.text, settings.inputs, known),
+            *(environment.python, settings.plugins),
+        )
         entry = self._entries.setdefault(source.key, _Entry())
         if entry.wanted == wanted:
             return
         _cancel(entry)
-        entry.wanted = wanted
+        entry.wanted, entry.environment = wanted, environment
         if not _WORTH.search(wanted.text):
             if entry.known is not None or entry.problem:
                 entry.known, entry.problem = Known(source.lines, ShapeTable(source.path)), ""
@@ -158,6 +164,25 @@ class Traces:
             entry.shown = (entry.known, lines, table)
         return entry.shown[2], entry.problem
 
+    async def find_breaks(self, source: Source) -> ShapeTable | str:
+        """Trace a settled source once more with torch.compile; a sentence where there is no answer.
+
+        What is found stays until the source is traced again.
+        """
+        entry = self._entries.get(source.key)
+        wanted = None if entry is None else entry.wanted
+        if entry is None or wanted is None or entry.environment is None or entry.problem:
+            return "" if entry is None else entry.problem
+        async with self._slots, self._shown(os.path.basename(wanted.path)):
+            outcome = await self._ask(wanted, entry.environment, symbolic=True, breaks=True)
+        if outcome.value is None:
+            return _problem(outcome)
+        if self._entries.get(source.key) is not entry or entry.wanted != wanted:
+            return "what is traced has changed meanwhile; ask again."
+        self._take(entry, source, outcome, more_comes=False)
+        self._keep(entry, wanted, source, outcome.value)
+        return outcome.value
+
     async def _run(
         self, source: Source, wanted: Wanted, environment: Environment, delay: float
     ) -> None:
@@ -172,16 +197,23 @@ class Traces:
                 best = probed if outcome.value is None else outcome
                 self._take(entry, source, best, more_comes=False)
         if outcome.value is not None:
-            entry.former[wanted] = (Known(source.lines, outcome.value), _stamps(outcome.value))
-            while len(entry.former) > _KEPT:
-                del entry.former[next(iter(entry.former))]
+            self._keep(entry, wanted, source, outcome.value)
+
+    def _keep(self, entry: _Entry, wanted: Wanted, source: Source, table: ShapeTable) -> None:
+        """For when the same is wanted again, by undo."""
+        entry.former[wanted] = (Known(source.lines, table), _stamps(table))
+        while len(entry.former) > _KEPT:
+            del entry.former[next(iter(entry.former))]
 
     async def _ask(
-        self, wanted: Wanted, environment: Environment, symbolic: bool
+        self, wanted: Wanted, environment: Environment, symbolic: bool, breaks: bool = False
     ) -> Outcome[ShapeTable]:
         """One trace; a fault in it is an outcome, too: it must not end the server."""
         request = ShapeRequest(
-            wanted.path, wanted.text, None, wanted.specs, symbolic, known=wanted.known
+            *(wanted.path, wanted.text, None, wanted.specs, symbolic),
+            known=wanted.known,
+            plugins=wanted.plugins,
+            breaks=breaks,
         )
         try:
             outcome = await self._trace(request, environment)

@@ -38,6 +38,19 @@ def sizes(table: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {size}" for name, size in table.items())
 
 
+def graph_breaks(found: ShapeTable | str) -> str:
+    """What torch.compile says of a file, in a sentence; a text says why it says nothing."""
+    if isinstance(found, str):
+        return found or "the file is not traced."
+    lines = sorted({one.span.line for one in found.diagnostics if one.code == "graph-break"})
+    if lines:
+        plural = "s" if len(lines) > 1 else ""
+        return f"torch.compile breaks the graph in line{plural} {', '.join(map(str, lines))}."
+    if found.untraced or not found.calls:
+        return " ".join(found.untraced) or "the file has nothing that is traced."
+    return "torch.compile finds none."
+
+
 def shape(dtype: str, dims: Sequence[str]) -> str:
     """`f32[B, 3]`."""
     return f"{dtype}[{', '.join(dims)}]"

@@ -42,6 +42,9 @@ class Run:
     read: float
     ended: bool
     files: tuple[str, ...]
+    #: Which of how many processes it was in a distributed run.
+    rank: int | None = None
+    ranks: int | None = None
 
     def knows_lines_of(self, file: str) -> bool:
         """Whether `file` is as it was when the run began: else its lines may have moved."""
@@ -65,11 +68,18 @@ class Measured:
 
 
 def measured(file: str) -> Measured | None:
-    """What is known of `file` (absolute) from the last run that called a layer in it."""
-    found = next((each for each in _newest_first() if file in each[0].files), None)
-    if found is None:
+    """What is known of `file` (absolute) from the last run that called a layer in it.
+
+    Of a distributed run it is what rank 0 has measured, or the lowest there is.
+    """
+    known = [each for each in _newest_first() if file in each[0].files]
+    if not known:
         return None
-    run, path = found
+    last = known[0][0]
+    run, path = min(
+        (each for each in known if each[0] is last or _together(each[0], last)),
+        key=lambda each: each[0].rank or 0,
+    )
     facts = _facts_in(path)
     if facts is None:  # pruned just now
         return None
@@ -82,6 +92,17 @@ def measured(file: str) -> Measured | None:
         key = each.root, each.parameter.rpartition(".")[0]
         parameters[key] = (*parameters.get(key, ()), each)
     return Measured(run, facts.roots, lines, parameters, not run.knows_lines_of(file))
+
+
+def _together(one: Run, other: Run) -> bool:
+    """Whether they are ranks of one distributed run, which ran at the same time."""
+    return (
+        one.ranks is not None
+        and (one.ranks, one.program, one.folder) == (other.ranks, other.program, other.folder)
+        and one.rank != other.rank
+        and one.began <= other.read
+        and other.began <= one.read
+    )
 
 
 def stamp() -> int:

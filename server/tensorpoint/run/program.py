@@ -4,16 +4,7 @@ A DAP client that launches the program under `tensorpoint dap`, reports each sto
 program. What it must not do is show: stdin, stdout, the terminal, signals and the exit status
 behave as if the program had been started by `python`.
 
-How that is done. The adapter asks its client for a terminal (`runInTerminal`); we answer by
-starting debugpy's launcher ourselves, with our own standard streams. The launcher moves the program
-to a process group of its own and makes that the foreground group of the terminal, which would
-break `tensorpoint run ... | less`, shell scripts and `&`: the terminal's owner is then no longer
-the job that the shell knows. So the launcher gets a session of its own, where it finds no terminal
-to take over, and the signals that reach us are passed on to the program. What is lost is
-`/dev/tty` inside the program; its standard streams are still the terminal.
-
-The launcher reports a death by signal as an exit status (-11 & 0xff), which can't be told from
-`exit(245)`; `_LAUNCHER_SHIM` makes the launcher die of the program's signal instead.
+How a process is begun with is in `sessions`, how the program gets our streams in `launcher`.
 """
 
 from __future__ import annotations
@@ -25,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,11 +26,9 @@ from ..resident.places import RESIDENT_VARIABLE
 from ..wire import Stop
 from ..wire.layer_event import LayerEvent
 from .facts import leave_facts, leave_facts_now_and_then, prepare_facts
+from .launcher import Launcher
 from .options import (
-    LAYER,
-    NONFINITE,
     STATUS_FIRED,
-    STATUS_REFUSED,
     Arming,
     Options,
     Outcome,
@@ -49,44 +38,12 @@ from .options import (
     arm,
     find_python,
 )
+from .sessions import Session, begin
 from .signals import ENDING, Signals, kill_process, signal_group, signal_program
 
-_START_S = 60.0
 _EXIT_GRACE_S = 5.0
 _SIGTERM_GRACE_S = 10.0
 _SECOND_INTERRUPT_S = 3.0
-
-_LAUNCHER_SHIM = """\
-import sys
-if sys.path and sys.path[0] == "":
-    del sys.path[0]
-import runpy
-launcher = sys.argv.pop(1)
-try:
-    runpy.run_path(launcher, run_name="__main__")
-except SystemExit as exit:
-    if isinstance(exit.code, int) and exit.code < 0:
-        import os, resource, signal
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        try:
-            signal.signal(-exit.code, signal.SIG_DFL)
-        except OSError:
-            pass
-        os.kill(os.getpid(), -exit.code)
-    raise
-"""
-
-# debugpy makes breakpoint() stop in the editor. There is none, so it is python's again: pdb, or
-# what PYTHONBREAKPOINT says.
-_PYTHONS_BREAKPOINT = (
-    "(lambda sys: setattr(sys, 'breakpointhook', sys.__breakpointhook__))(__import__('sys'))"
-)
-
-# Where the program dies of an exception of torch's: what it was called with, after the traceback.
-_PRINT_TORCH_ERRORS = (
-    "getattr(__import__('sys').modules.get('_tensorpoint.agent.torch_errors'), "
-    "'print_uncaught', int)() and None"
-)
 
 # What the program has printed is worth keeping when it is ended at a stop.
 _FLUSH = "[s.flush() for s in (__import__('sys').stdout, __import__('sys').stderr) if s] and None"
@@ -120,18 +77,6 @@ def run(
     return outcome
 
 
-@dataclass(eq=False)
-class _Session:
-    """One debugged process: the program, or a child of it."""
-
-    client: DapClient
-    name: str | None
-    pid: int | None = None
-    exit_code: int | None = None
-    terminated: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class _Run:
     """One run. Everything here happens on one event loop."""
 
@@ -150,10 +95,9 @@ class _Run:
         self._report_layers = report_layers
         self._has_listed = False
         self._stops: list[Stop] = []
-        self._sessions: list[_Session] = []
+        self._sessions: list[Session] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._launcher: asyncio.subprocess.Process | None = None
-        self._launcher_exited = asyncio.Event()
+        self._launcher = Launcher()
         self._quit = asyncio.Event()
         self._failure: RunError | None = None
         self._interrupted_at: float | None = None
@@ -174,7 +118,7 @@ class _Run:
             # In CI and on clusters nobody expects a process that stays.
             env.setdefault(RESIDENT_VARIABLE, "running")
         client = await DapClient.spawn(command, env=env, reverse=self._reverse_handlers())
-        root = _Session(client, name=None)
+        root = Session(client, name=None)
         self._sessions.append(root)
         try:
             work = asyncio.create_task(self._drive(root))
@@ -194,10 +138,10 @@ class _Run:
 
     # -- a session from launch to end
 
-    async def _drive(self, root: _Session) -> None:
+    async def _drive(self, root: Session) -> None:
         """Launch the program and follow it until it has ended."""
-        start = asyncio.create_task(self._start(root, "launch", self._launch_arguments()))
-        exited = asyncio.create_task(self._launcher_exited.wait())
+        start = asyncio.create_task(self._begin(root, "launch", self._launch_arguments()))
+        exited = asyncio.create_task(self._launcher.exited.wait())
         ended = asyncio.create_task(root.ended.wait())
         try:
             await asyncio.wait({start, exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -210,7 +154,7 @@ class _Run:
             await asyncio.wait({exited, ended}, return_when=asyncio.FIRST_COMPLETED)
             # The launcher is what ends with the program: a program that replaces itself (exec)
             # ends the session and goes on. Events may still be on their way when it has.
-            if self._launcher is not None and not root.client.gone:
+            if self._launcher.is_started and not root.client.gone:
                 await exited
             await asyncio.wait({ended}, timeout=_EXIT_GRACE_S)
             if root.client.gone and not root.terminated:
@@ -219,74 +163,16 @@ class _Run:
             for task in (start, exited, ended):
                 task.cancel()
 
-    async def _start(self, session: _Session, command: str, arguments: Body) -> None:
-        """Initialize, launch or attach, arm, and let the process go."""
-        client = session.client
-        await client.request(
-            "initialize",
-            {
-                "clientID": "tensorpoint",
-                "clientName": "tensorpoint run",
-                "adapterID": "tensorpoint",
-                "pathFormat": "path",
-                "linesStartAt1": True,
-                "columnsStartAt1": True,
-                "supportsVariableType": True,
-                "supportsRunInTerminalRequest": True,
-                "supportsStartDebuggingRequest": True,
-            },
-            timeout=_START_S,
-        )
-        started = await client.start(command, arguments)
-        if started is None:
-            return
-        try:
-            for expression in (_PYTHONS_BREAKPOINT, _PRINT_TORCH_ERRORS):
-                await client.request("evaluate", {"expression": expression, "context": "repl"})
-            await self._arm(client)
-            if self._options.step is not None and session.name is None:
-                await client.request("tensorpoint/listLayers")
-            await client.request("configurationDone")
-            await started
-        except AdapterGone:
-            raise
-        except AdapterError:
-            # A process that ends while it is being configured is not an error of ours.
-            if started.done() and not started.cancelled() and started.exception() is None:
-                return
-            raise
+    async def _begin(self, session: Session, command: str, arguments: Body) -> None:
+        lists = self._options.step is not None and session.name is None
+        await begin(session, command, arguments, self._arming, list_layers=lists)
 
-    async def _arm(self, client: DapClient) -> None:
-        offered: list[Body] = client.capabilities.get("exceptionBreakpointFilters") or []
-        known = {entry.get("filter") for entry in offered}
-        launched = [f"tensorpoint.{i}" for i in range(len(self._arming.conditions))]
-        filters = [NONFINITE] if self._arming.nonfinite else []
-        filters += [name for name in launched if name in known]
-        answers: list[Body] = []
-        answer = await client.request("setExceptionBreakpoints", {"filters": filters})
-        answers += answer.get("breakpoints") or []
-        if self._arming.layers:
-            answer = await client.request(
-                "setFunctionBreakpoints",
-                {
-                    "breakpoints": [
-                        {"name": LAYER + name, **({"condition": condition} if condition else {})}
-                        for name, condition in self._arming.layers
-                    ]
-                },
-            )
-            answers += answer.get("breakpoints") or []
-        for breakpoint_ in answers:
-            pending = breakpoint_.get("reason") == "pending"
-            if not (breakpoint_.get("verified") or pending) and breakpoint_.get("message"):
-                raise RunError(f"--on is refused: {breakpoint_['message']}", STATUS_REFUSED)
-
-    def _follow(self, session: _Session) -> None:
+    def _follow(self, session: Session) -> None:
         self._add_task(self._handle_events(session))
         if self._options.facts is not None:
             self._add_task(leave_facts_now_and_then(session.client, session.ended))
 
-    async def _handle_events(self, session: _Session) -> None:
+    async def _handle_events(self, session: Session) -> None:
         client = session.client
         try:
             while (event := await client.next_event()) is not None:
@@ -321,7 +207,7 @@ class _Run:
 
     # -- stops
 
-    async def _on_stopped(self, session: _Session, body: Body) -> None:
+    async def _on_stopped(self, session: Session, body: Body) -> None:
         if self._options.facts is not None:
             await leave_facts(session.client, session.ended)
         fields: Body | None = body.get("tensorpoint")
@@ -359,31 +245,8 @@ class _Run:
         return {"runInTerminal": self._run_in_terminal, "startDebugging": self._start_debugging}
 
     async def _run_in_terminal(self, arguments: Body) -> Body:
-        command: list[str] = list(arguments["args"])
-        if sys.platform != "win32":
-            command[1:2] = ["-c", _LAUNCHER_SHIM, command[1]]
-        # Children of the program run with frozen modules, of which pydevd warns on their stderr.
-        env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1", **os.environ}
-        changes: dict[str, str | None] = arguments.get("env") or {}
-        for name, value in changes.items():
-            if value is None:
-                env.pop(name, None)
-            else:
-                env[name] = value
-        self._launcher = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=arguments.get("cwd") or None,
-            env=env,
-            stdin=None,
-            stdout=sys.stderr.fileno() if self._options.stdout_is_ours else None,
-            start_new_session=sys.platform != "win32",
-        )
-        self._add_task(self._watch_launcher(self._launcher))
-        return {"processId": self._launcher.pid}
-
-    async def _watch_launcher(self, launcher: asyncio.subprocess.Process) -> None:
-        await launcher.wait()
-        self._launcher_exited.set()
+        ours = self._options.stdout_is_ours
+        return {"processId": await self._launcher.start(arguments, stdout_is_ours=ours)}
 
     async def _start_debugging(self, arguments: Body) -> Body:
         configuration: Body = dict(arguments.get("configuration") or {})
@@ -401,11 +264,11 @@ class _Run:
         except OSError as error:
             _say(f"{name} can't be watched: {error}")
             return
-        session = _Session(client, name=name, pid=pid)
+        session = Session(client, name=name, pid=pid)
         self._sessions.append(session)
         configuration["tensorpoints"] = list(self._arming.conditions)
         try:
-            await self._start(session, "attach", configuration)
+            await self._begin(session, "attach", configuration)
         except (AdapterGone, AdapterError, RunError) as error:
             _say(f"{name} can't be watched: {error}")
         self._follow(session)
@@ -476,7 +339,7 @@ class _Run:
         if pid is not None:
             signal_group(pid, signal.SIGCONT)
 
-    async def _end(self, root: _Session, *, kill: bool) -> None:
+    async def _end(self, root: Session, *, kill: bool) -> None:
         """Leave nothing behind: first as DAP has it, then by force."""
         # debugpy answers nothing while it waits for a program that does not begin.
         grace = _EXIT_GRACE_S if root.pid is not None else 1.0
@@ -492,26 +355,19 @@ class _Run:
                 )
             except (AdapterError, AdapterGone, TimeoutError):
                 pass
-        launcher = self._launcher
-        if launcher is not None and launcher.returncode is None:
-            try:
-                await asyncio.wait_for(launcher.wait(), grace)
-            except asyncio.TimeoutError:
-                pass
+        await self._launcher.wait(grace)
         if kill:
             for session in [*children, root]:
                 if session.pid is not None and session.exit_code is None:
                     kill_process(session.pid, group=session is root)
-        if launcher is not None and launcher.returncode is None:
-            kill_process(launcher.pid, group=True)
-            await launcher.wait()
+        await self._launcher.kill()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for session in list(self._sessions):
             await session.client.close(grace=grace)
 
-    async def _flush(self, sessions: list[_Session]) -> None:
+    async def _flush(self, sessions: list[Session]) -> None:
         answers = [
             session.client.send("evaluate", {"expression": _FLUSH, "context": "repl"})
             for session in sessions
@@ -521,7 +377,7 @@ class _Run:
             answer.cancel()
         await asyncio.gather(*answers, return_exceptions=True)
 
-    def _outcome(self, root: _Session) -> Outcome:
+    def _outcome(self, root: Session) -> Outcome:
         stops = tuple(self._stops)
         if stops:
             return Outcome(STATUS_FIRED, stops, quit=self._quit.is_set())
@@ -531,7 +387,7 @@ class _Run:
             return Outcome(128 + self._ending_signal, stops, self._ending_signal == signal.SIGINT)
         if self._has_listed and self._quit.is_set():
             return Outcome(0, stops, quit=True)
-        status = self._launcher.returncode if self._launcher is not None else root.exit_code
+        status = self._launcher.status if self._launcher.is_started else root.exit_code
         if status is None:
             raise RunError("the program ended without an exit status")
         if status < 0:
@@ -557,4 +413,9 @@ def _as_run_error(error: BaseException, client: DapClient) -> RunError:
         if event.name == "output":
             _show_output(event.body)
     said = client.stderr_text().strip()
-    return RunError(f"{error}" + (f"\nthe adapter said:\n{said}" if said else ""))
+    late = ": is this machine very busy? --log-dir DIR has what the debug adapter did"
+    return RunError(
+        f"{error}"
+        + (late if isinstance(error, TimeoutError) else "")
+        + (f"\nthe adapter said:\n{said}" if said else "")
+    )

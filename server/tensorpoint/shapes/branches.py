@@ -11,7 +11,6 @@ Each condition is asked once; nothing is enumerated. Z3 is one per process, and 
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,14 @@ from typing import Any
 
 import z3 as _z3  # pyright: ignore[reportMissingTypeStubs]
 
-from ..wire.shapes import Condition, Question, ShapeDiagnostic, ShapeTable, TracedCall
+from ..wire.shapes import (
+    Condition,
+    Question,
+    ShapeDiagnostic,
+    ShapeTable,
+    TracedCall,
+    names_in,
+)
 
 z3: Any = _z3  # its types are those of its arguments' defaults
 
@@ -110,14 +116,10 @@ def sizes_for(question: Question) -> list[dict[str, int] | None]:
             sizes.solver.push()
             for index, term in enumerate(path[: max(others) + 1]):
                 sizes.solver.add(z3.Not(term) if index in others else term)
-            about = {name for index in others for name in _names(question.path[index])}
+            about = {name for index in others for name in names_in(question.path[index])}
             answers.append(sizes.nearest(question.base, about))
             sizes.solver.pop()
         return answers
-
-
-def _names(smt: str) -> set[str]:
-    return set(re.findall(r"[^\s()]+", smt))
 
 
 def with_branches(table: ShapeTable) -> ShapeTable:

@@ -18,6 +18,8 @@ _ENTRY = str(Path(__file__).parent / "entry")
 #: A first import of torch and transformers on a busy machine takes 20 s.
 SECONDS = 60.0
 MEMORY_MIB = 4096
+#: Meta kernels import it at their first call.
+_COMPILER = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 
 
 async def trace(
@@ -53,9 +55,8 @@ def _answer(question: Any) -> list[dict[str, int] | None]:
 
 def environment_of(python: str | None = None) -> Environment:
     """The environment of an interpreter (this one), with our own variables."""
-    # Meta kernels import the compiler at their first call.
     return Environment(
         (os.path.abspath(python or sys.executable),),
         dict(os.environ),
-        preload=("torch._dynamo", "torch.fx.experimental.symbolic_shapes"),
+        preload=(*_COMPILER, f"{_ENTRY}/tensorpoint_shapes:tracer"),
     )

@@ -154,3 +154,6 @@ class Facts:
     left_out: int = 0
     #: Why there is nothing (yet), in words.
     note: str | None = None
+    #: Which of how many processes this is in a distributed run.
+    rank: int | None = None
+    ranks: int | None = None

@@ -7,6 +7,7 @@ for its columns, which are bytes). Dims are Python expressions over the symbols,
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -206,3 +207,8 @@ class ShapeTable:
     seconds: float = 0.0
     #: What the sizes meet on their way.
     conditions: tuple[Condition, ...] = ()
+
+
+def names_in(smt: str) -> set[str]:
+    """The words of a condition in SMT-LIB 2, symbols among them."""
+    return set(re.findall(r"[^\s()]+", smt))

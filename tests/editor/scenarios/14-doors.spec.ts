@@ -15,7 +15,7 @@ test('the walkthrough leads to the NaN of its sample', async ({ vscode, dap, pag
   await walkthrough.getByRole('button', { name: 'Open the Sample' }).click();
   await page.locator('.tabs-container .tab.active[data-resource-name="find_a_nan.py"]').waitFor();
   await shot('walkthrough');
-  await vscode.command('Tensorpoint: Debug Python File');
+  await vscode.command('Debug Python File with Tensorpoint');
   expect(await dap.body('stopped')).toMatchObject({ tensorpoint: { event: 'nonfinite.forward' } });
   await expect(vscode.exceptionBox).toBeVisible();
 });

@@ -6,11 +6,12 @@ import json
 import math
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from tensorpoint.agent.facts_file import as_json
 from tensorpoint.agent.samples import ROWS
@@ -189,6 +190,27 @@ def test_a_root_that_turns_out_to_be_a_part_is_renamed(recording: Recording) -> 
     net(torch.ones(1, 4))
     assert [layer.module for layer in recording.read().layers] == ["", "first", "act", "last"]
     assert recording.layer("first").step == 0
+
+
+def test_the_rank_is_that_of_the_process_group_or_of_the_launcher(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def place() -> tuple[int | None, int | None]:
+        facts = recording.read()
+        return facts.rank, facts.ranks
+
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert place() == (None, None)
+    monkeypatch.setenv("RANK", "3")
+    assert place() == (None, None)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert place() == (3, 4)
+    distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert place() == (0, 1)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_only_what_a_glob_matches_is_read(recording: Recording) -> None:

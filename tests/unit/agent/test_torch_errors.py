@@ -201,6 +201,27 @@ def test_an_index_outside_of_a_table_is_named() -> None:
     assert error.notes == ("ids - 3 holds -2 at [0, 0]; the table has 3 rows, 0 to 2.",)
 
 
+def test_an_index_outside_of_a_dimension_is_found_in_the_tensor_that_holds_it() -> None:
+    edge = torch.tensor([[0, 1], [2, 7]])
+    error = told(lambda: x[edge[1]])
+    assert error.notes == ("edge[1] holds 7 at [1]; dimension 0 has 3 elements, 0 to 2.",)
+    error = told(lambda: x.gather(1, edge))
+    assert error.notes == ("edge holds 7 at [1, 1]; dimension 1 has 4 elements, 0 to 3.",)
+    # The mask holds no 1 that is an index, and nothing holds the number of the line itself.
+    assert told(lambda: x[torch.ones(4, dtype=torch.bool)]).notes == ()
+    assert told(lambda: x[5]).notes == ()
+
+
+def test_a_label_that_is_no_class_is_found() -> None:
+    labels = torch.tensor([0, 3, 5])
+    error = told(lambda: F.cross_entropy(x, labels))
+    assert error.notes == ("labels holds 5 at [2]; there are 4 classes, 0 to 3.",)
+    # The module's: weights of classes are floating, too, and not asked.
+    criterion = nn.CrossEntropyLoss(weight=torch.ones(4))
+    error = told(lambda: criterion(x, labels))
+    assert error.notes == ("labels holds 5 at [2]; there are 4 classes, 0 to 3.",)
+
+
 def test_a_batch_that_does_not_stack_is_shown_by_its_samples() -> None:
     data: Any = [torch.ones(3), torch.ones(4)]
 

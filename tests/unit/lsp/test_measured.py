@@ -31,7 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     facts = Facts(WIRE_VERSION, 1, 0.0, "3.12", "2.13", True, 9, 9, (), (layer,))
     now = time.time()
-    runs.keep(Run(str(path), str(tmp_path), 1, now, now, True, (str(path),)), facts)
+    runs.keep(Run(str(path), str(tmp_path), 1, now, now, True, (str(path),), 0, 2), facts)
     return path
 
 
@@ -43,6 +43,7 @@ def at(path: Path, text: str, line_with: str) -> str:
 def test_shapes_and_statistics_of_the_line(file: Path) -> None:
     text = at(file, NET, "x = self.conv(x)")
     assert text.startswith("**Measured** in the last run, 20")
+    assert text.split("\n")[0].endswith(", rank 0 of 2:")
     assert (
         "- `conv` → `bf16[4, 64, 8, 8] cuda:0` · mean 0.25 · std 1.5 · min -4 · 50.0% zero · step 9"
         in text

@@ -440,6 +440,43 @@ def test_a_fault_in_the_tracer_is_said_and_survived() -> None:
     run(body)
 
 
+def test_graph_breaks_are_asked_for_by_command() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL
+        assert not any(request.breaks for request in client.tracer.requests)
+        command = {"command": "tensorpoint.graphBreaks", "arguments": [URI]}
+        assert await client.request("workspace/executeCommand", **command) == (
+            "torch.compile finds none."
+        )
+        assert client.tracer.requests[-1].breaks and client.tracer.requests[-1].symbolic
+        told = await client.told("window/showMessage")
+        assert told["params"] == {
+            "type": 3,
+            "message": f"Graph breaks of {PATH.rpartition('/')[2]}: torch.compile finds none.",
+        }
+        # An answer about a text that is there no more is not shown.
+        client.tracer.gate.clear()
+        number = client.ask("workspace/executeCommand", **command)
+        asked = len(client.tracer.requests)
+        await client.until(lambda: len(client.tracer.requests) > asked)
+        client.change(NET + "\n", 2)
+        await client.until(lambda: len(client.tracer.requests) > asked + 1)
+        client.tracer.gate.set()
+        assert "changed meanwhile" in (await client.answer(number))["result"]
+
+    run(body)
+
+
+def test_plugins_are_those_that_are_set() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL
+        assert {request.plugins for request in client.tracer.requests} == {("shapes_of:plugin",)}
+
+    run(body, None, {"shapes": {"plugins": ["shapes_of:plugin"]}})
+
+
 def test_cells_of_a_notebook_are_traced_as_one() -> None:
     head, tail = NET.split("\n\n\n")
     cells = [f"file:///project/n.ipynb#{name}" for name in "abc"]

@@ -60,7 +60,7 @@ def test_the_extension_declares_them_with_the_same_defaults() -> None:
     ours["codeLens"] = ours.pop("code_lens")
     # The extension has inline values of its own.
     del ours["inline_values"]
-    assert declared == {**ours, **hints, "inputs": []}
+    assert declared == {**ours, **hints, "inputs": [], "plugins": []}
 
 
 def test_the_interpreter_is_found_where_it_lives(

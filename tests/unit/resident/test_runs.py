@@ -58,6 +58,32 @@ def test_lines_of_a_file_are_those_of_the_newest_run_that_called_a_layer_there(f
     assert measured("/nowhere.py") is None
 
 
+def test_of_a_distributed_run_rank_0_is_taken_whichever_ended_last(file: str) -> None:
+    """And none of an earlier run's, nor of another number of ranks."""
+
+    def keep(rank: int, began: float, read: float, ranks: int = 2) -> None:
+        facts = _facts(_layer(f"rank {rank} of {began}", file, 1))
+        times = (began, read, True, (file,))
+        runs.keep(Run("/train.py", "/", rank + 1, *times, rank, ranks), facts)
+
+    def shown() -> str:
+        found = measured(file)
+        assert found is not None
+        return found.lines[1][0].module
+
+    keep(0, 100.0, 200.0)
+    keep(1, 100.5, 201.0)
+    assert shown() == "rank 0 of 100.0"
+    keep(1, 300.0, 400.0)
+    assert shown() == "rank 1 of 300.0"  # rank 0 of this one is not there yet
+    keep(0, 300.5, 399.0, ranks=4)
+    assert shown() == "rank 1 of 300.0"
+    keep(0, 300.5, 399.0)
+    assert shown() == "rank 0 of 300.5"
+    _keep(file, _layer("alone", file, 1))
+    assert shown() == "alone"
+
+
 def test_a_file_that_was_edited_since_is_told(file: str) -> None:
     _keep(file, _layer("a", file, 1))
     found = measured(file)

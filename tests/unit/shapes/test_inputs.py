@@ -150,6 +150,31 @@ def test_calls_in_the_file(write: Write, name: str) -> None:
     assert (shape, origin) == (expected, "call")
 
 
+def test_a_call_in_another_folder_of_the_project_counts_if_it_is_of_this_file(
+    write: Write,
+) -> None:
+    """Namesakes are told apart, and what tools keep is not looked at."""
+    text = NET.format(spec="pass", more="")
+    path = write(text, "project/models_of_it/far.py")
+    write("[project]\nname = 'p'\n", "project/pyproject.toml")
+    call = (
+        "import torch\nfrom {module} import Net\nnet = Net({width})\nnet(torch.ones(2, {width}))\n"
+    )
+    # Another file of that name, and a package that is installed in the project.
+    write(NET.format(spec="pass", more=""), "project/a_first/far.py")
+    write(call.format(module="far", width=16), "project/a_first/train.py")
+    write("", "project/env/pyvenv.cfg")
+    write(call.format(module="models_of_it.far", width=24), "project/env/train.py")
+    assert inputs(trace(path)) == [("x", "f32[B, 8]", "first use")]
+    script = write(
+        call.format(module="models_of_it.far", width=8).replace("(2, 8)", "(2, 5, 8)"),
+        "project/scripts/train.py",
+    )
+    table = trace(path)
+    assert inputs(table) == [("x", "f32[B, T, 8]", "call")]
+    assert str(script) in table.dependencies
+
+
 def test_a_call_in_a_file_beside_it_counts_and_its_change_makes_the_table_stale(
     write: Write,
 ) -> None:

@@ -1,4 +1,5 @@
 /** "Debug Test": a pytest function in the debugger, by a lens above it or from the palette. */
+import * as path from 'node:path';
 import * as vscode from 'vscode';
 
 import { onDidChangeSetting, setting } from '../settings';
@@ -66,6 +67,7 @@ function testConfiguration(folder: vscode.WorkspaceFolder | undefined, test: str
     request: 'launch',
     name: `Tensorpoint: ${test.split('::').slice(1).join('::')}`,
     module: 'pytest',
+    cwd: base?.cwd ?? folder?.uri.fsPath ?? path.dirname(test.split('::', 1)[0] ?? ''),
     // What a test prints is shown as it comes.
     args: ['-s', ...args, test],
   };

@@ -6,7 +6,7 @@ import type { DebugProtocol } from '@vscode/debugprotocol';
 import * as vscode from 'vscode';
 
 import { TYPE } from '../configuration/complete';
-import type { LayerPosition, Stop } from './protocol';
+import type { LayerPosition, Status, Stop } from './protocol';
 
 export interface SessionState {
   readonly session: vscode.DebugSession;
@@ -134,6 +134,15 @@ export class Sessions implements vscode.DebugAdapterTrackerFactory, vscode.Dispo
       .then((chosen) => {
         if (chosen === show) this.log.show();
       });
+  }
+}
+
+/** What is set, and how far the program is; undefined without debugging (Ctrl+F5), or where it is ending. */
+export async function statusOf({ session }: Pick<SessionState, 'session'>): Promise<Status | undefined> {
+  try {
+    return (await session.customRequest('tensorpoint/status')) as Status;
+  } catch {
+    return undefined;
   }
 }
 

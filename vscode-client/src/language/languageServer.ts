@@ -3,6 +3,7 @@ import * as vscode from 'vscode';
 import {
   type ConfigurationParams,
   type ConfigurationRequest,
+  ExecuteCommandRequest,
   LanguageClient,
   type LSPAny,
   type LSPObject,
@@ -32,8 +33,10 @@ export class LanguageServer implements vscode.Disposable {
         .catch((error: unknown) => log.error(`the language server: ${String(error)}`)));
     this.subscriptions = [
       vscode.commands.registerCommand('tensorpoint.restartLanguageServer', restart),
+      vscode.commands.registerCommand('tensorpoint.showGraphBreaks', () => this.showGraphBreaks()),
       onDidChangeSetting('languageServer.enable', () => void restart()),
       onDidChangeSetting('python', () => void restart()),
+      servers.onDidInstall(() => void restart()),
       onDidSelectInterpreter(() => void restart(), log),
     ];
     void restart();
@@ -45,6 +48,22 @@ export class LanguageServer implements vscode.Disposable {
     void this.started.then(() => this.client?.dispose());
   }
 
+  /** The server says what it has found, and shows it in the file. */
+  private async showGraphBreaks(): Promise<void> {
+    const file = vscode.window.activeTextEditor?.document.uri;
+    if (file === undefined || this.client?.isRunning() !== true) {
+      void vscode.window.showInformationMessage('Tensorpoint: this needs a Python file, and the language server.');
+      return;
+    }
+    const ask = () =>
+      this.client?.sendRequest(ExecuteCommandRequest.type, {
+        command: 'tensorpoint.graphBreaks',
+        arguments: [file.toString()],
+      });
+    const title = 'Tensorpoint: asking torch.compile for graph breaks';
+    await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => ask());
+  }
+
   /** Start it anew; quietly nothing where there is none. */
   private async restart(): Promise<void> {
     await this.client?.dispose();
@@ -54,7 +73,8 @@ export class LanguageServer implements vscode.Disposable {
     if (!setting('languageServer.enable', scope)) return;
     const server = await this.servers.find(await selectedInterpreter(scope, this.log));
     if (server?.languageServer !== true) {
-      this.log.info('no language server: the installed Tensorpoint has none');
+      const why = server === undefined ? 'Tensorpoint is not installed yet' : 'the installed Tensorpoint has none';
+      this.log.info(`no language server: ${why}`);
       return;
     }
     const { command, args } = this.servers.command(server, 'lsp');

@@ -10,6 +10,7 @@ import * as vscode from 'vscode';
 
 import type { Probed } from '../python/probe';
 import { run } from '../python/run';
+import { reasonOf } from './reason';
 
 const OLDEST_PYTHON: [number, number] = [3, 10];
 /** Written last: an environment without it was not finished. */
@@ -74,7 +75,7 @@ export class PrivateEnvironment {
         signal: aborting.signal,
         onOutput: (text) => this.log.info(text.trimEnd()),
       });
-      if (done.status !== 0) throw new Error(done.stderr.trim().split('\n').at(-1) ?? message);
+      if (done.status !== 0) throw new Error(reasonOf(done) || `${message} failed`);
     };
     await fs.rm(folder, { recursive: true, force: true });
     await fs.mkdir(path.dirname(folder), { recursive: true });

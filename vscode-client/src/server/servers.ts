@@ -26,6 +26,10 @@ export class Servers {
   /** What the user said to a version that does not match, by interpreter and version. */
   private readonly tolerated = new Set<string>();
   private readonly replaced = new Set<string>();
+  private readonly installation = new vscode.EventEmitter<void>();
+
+  /** There is a server where there was none, or another one. */
+  readonly onDidInstall = this.installation.event;
 
   constructor(
     private readonly environment: PrivateEnvironment,
@@ -63,7 +67,14 @@ export class Servers {
 
   /** Make the private environment, as the command says. */
   async install(interpreter: Interpreter): Promise<void> {
-    const python = await this.makeOwn(await probe(interpreter.command));
+    let found: Probed;
+    try {
+      found = await probe(interpreter.command);
+    } catch (error) {
+      await this.sayNoInterpreter(interpreter, error);
+      return;
+    }
+    const python = await this.makeOwn(found);
     if (python !== undefined) void vscode.window.showInformationMessage('Tensorpoint: the debugger is installed.');
   }
 
@@ -119,7 +130,11 @@ export class Servers {
   }
 
   private async makeOwn(base: Probed): Promise<string | undefined> {
-    if (this.environment.canBeMadeWith(base)) return this.environment.install(base);
+    if (this.environment.canBeMadeWith(base)) {
+      const python = await this.environment.install(base);
+      if (python !== undefined) this.installation.fire();
+      return python;
+    }
     void vscode.window.showErrorMessage(
       `Tensorpoint needs Python 3.10 or newer; ${base.executable} is ${base.python.join('.')}.`,
     );

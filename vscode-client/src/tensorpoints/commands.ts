@@ -4,8 +4,8 @@
  */
 import * as vscode from 'vscode';
 
-import type { Status, TensorpointInfo } from '../debug/protocol';
-import type { Sessions } from '../debug/sessions';
+import type { TensorpointInfo } from '../debug/protocol';
+import { statusOf, type Sessions } from '../debug/sessions';
 import { changeSetting, setting } from '../settings';
 import type { Check, Checker } from './checker';
 import { KINDS, type Kind } from './kinds';
@@ -96,9 +96,7 @@ interface Item extends vscode.QuickPickItem {
 /** What is set, to look at and to take out, and what could be. */
 async function manage(sessions: Sessions): Promise<void> {
   const active = sessions.active;
-  const status = active?.running
-    ? ((await active.session.customRequest('tensorpoint/status')) as Status)
-    : undefined;
+  const status = active?.running ? await statusOf(active) : undefined;
   const armed = status?.tensorpoints ?? [];
   const kept = setting('tensorpoints').filter((text) => !armed.some((item) => item.text === text));
   const items: (Item | vscode.QuickPickItem)[] = [
@@ -137,9 +135,9 @@ async function remove(text: string, sessions: Sessions): Promise<void> {
   const before = setting('tensorpoints');
   if (before.includes(text)) await changeSetting('tensorpoints', before.filter((item) => item !== text));
   for (const { session } of sessions.all.filter((state) => state.running)) {
-    const { tensorpoints } = (await session.customRequest('tensorpoint/status')) as Status;
+    const status = await statusOf({ session });
     // One set twice, by the settings and by the console, has two numbers.
-    for (const { number } of tensorpoints.filter((item) => item.text === text && isOurs(item)))
+    for (const { number } of (status?.tensorpoints ?? []).filter((item) => item.text === text && isOurs(item)))
       await session.customRequest('evaluate', { expression: `tp off ${number}`, context: 'repl' });
   }
 }

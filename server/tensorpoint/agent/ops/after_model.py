@@ -5,6 +5,9 @@ node is looked at by a hook that autograd calls after it, while what the node ha
 there: so a node that makes a bad gradient of good ones is run once more, below the recorder, which
 names the operation. The bad gradient is followed from node to node, and told once it has left.
 
+A checkpoint computes its part of the loss again in the middle of the backward. A reentrant one runs
+a backward of its own there: its forward is recorded and its nodes are looked at as those around it.
+
 Costs a Python call and a sum for each node; a model's own nodes have no hook,
 but where the gradient of a gradient is taken: that comes to them past the output.
 """
@@ -22,11 +25,13 @@ from weakref import ref
 
 from .. import debugger, quiet
 from ..tensors import QuickLook, has_nonfinite, quick_look
-from .dispatch import has_nan
+from .dispatch import drop, has_nan, leave
 from .forwards import Behind, Forwards, sequence_number
 from .made import Made
 from .operation import Operation
-from .recorder import Describe, Recorder
+from .recomputed import is_reentrant, unpacked_again
+from .recorder import Describe, NotReplayable, Recorder
+from .state import Written, restored
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -112,12 +117,61 @@ class AfterModelBackward:
         self._count = 0
         self._handles: list[Any] = []
         self._hooked: set[Any] = set()
+        #: Reentrant checkpoints that are run, innermost last, and what records their forward.
+        self._checkpoints: list[Any] = []
+        self._mode: Any = None
+        self._look_at(roots)
+
+    def _look_at(self, roots: Sequence[Any]) -> None:
         for node in self._nodes(roots):
             self._hooked.add(node)
             self._handles.append(node.register_hook(partial(self._ran, node)))
+            if is_reentrant(node):
+                self._handles.append(node.register_prehook(partial(self._recompute, node)))
+
+    def _recompute(self, node: Any, gradients: tuple[Any, ...]) -> None:
+        """A reentrant checkpoint is about to compute its forward again."""
+        if quiet.is_quiet() or debugger.evaluating():
+            return
+        try:
+            self._checkpoints.append(node)
+            self.record()
+        except Exception as error:  # the program must not die of it
+            self._on_fault(error)
+
+    def record(self) -> None:
+        """In the forward of a reentrant checkpoint: record it, if the program has no mode on."""
+        recorder = self._after.recorder
+        modes = sys.modules["torch"]._C._len_torch_dispatch_stack()
+        if self._checkpoints and self._mode is None and not modes and recorder.fault is None:
+            recorder.is_active = True
+            self._mode = recorder.mode()
+            self._mode.__enter__()
+
+    def pause(self) -> None:
+        """Record nothing: that forward is over, or calls a model."""
+        if self._mode is not None:
+            self._after.recorder.is_active = False
+            if leave(self._mode):
+                self._mode = None
+
+    def on_inner(self, roots: Sequence[Any]) -> None:
+        """A backward begins in the one that runs: a checkpoint's own, from what it has computed."""
+        running = sys.modules["torch"]._C._current_autograd_node()
+        if not self._checkpoints or self._checkpoints[-1] is not running:
+            return
+        self.pause()
+        for root in roots:
+            self._bad[getattr(root, "grad_fn", None)] = self._bad.get(running)
+        self._look_at(roots)
 
     def remove(self) -> None:
         """Take the hooks out again."""
+        if self._mode is not None:  # that forward has raised
+            drop(self._mode)
+            self._mode = None
+        self._after.recorder.is_active = False
+        self._checkpoints.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -157,6 +211,7 @@ class AfterModelBackward:
         if quiet.is_quiet() or debugger.evaluating():
             return
         try:
+            inner = self._end_of_checkpoint(node, made)
             bad = [place for place, gradient in enumerate(made) if self._is_bad(gradient)]
             if not bad:
                 return
@@ -166,12 +221,26 @@ class AfterModelBackward:
                 producer = self._producer(node, made, given, bad[0])
             for place in bad:
                 child = node.next_functions[place][0]
+                source = inner.get(id(made[place])) or producer
                 if child in self._hooked:
-                    self._bad[child] = producer or self._bad.get(child)
-                elif producer is not None:
-                    self._left.setdefault(child, producer)
+                    self._bad[child] = source or self._bad.get(child)
+                elif source is not None:
+                    self._left.setdefault(child, source)
         except Exception as error:  # the program must not die of it
             self._on_fault(error)
+
+    def _end_of_checkpoint(self, node: Any, made: tuple[Any, ...]) -> dict[int, Producer]:
+        """Of a reentrant one: who in it made the gradients of its inputs, by the id of each."""
+        if not self._checkpoints or self._checkpoints[-1] is not node:
+            return {}
+        self._checkpoints.pop()
+        inner: dict[int, Producer] = {}
+        for leaf, producer in list(self._left.items()):
+            variable = getattr(leaf, "variable", None)
+            if variable is not None and any(variable.grad is gradient for gradient in made):
+                inner[id(variable.grad)] = producer
+                del self._left[leaf]
+        return inner
 
     def _is_bad(self, gradient: Any) -> bool:
         return (
@@ -201,20 +270,20 @@ class AfterModelBackward:
         return Producer(made, behind, call)
 
     def _run_again(self, act: Callable[..., Any], given: tuple[Any, ...]) -> Made | None:
-        """The operation in the node; None for one that runs only once, as in a checkpoint."""
-        recorder = self._after.recorder
+        """The operation in the node; None for one that can't be run again."""
+        written = Written([])
+        recorder = self._after.recorder.again(written)
         with ExitStack() as stack:
             stack.enter_context(debugger.untraced())
             stack.enter_context(quiet.on_this_thread())
             stack.enter_context(quiet.side_effects())
-            recorder.is_active = True
+            stack.enter_context(restored([], (), written))
+            stack.enter_context(unpacked_again())
             try:
                 with recorder.mode(runs_node=True):
                     results = act(*given)
-            except Exception:
+            except (Exception, NotReplayable):
                 return None  # it raised nothing when the program ran it, and that goes on
-            finally:
-                recorder.is_active = False
         if recorder.fault is not None:
             raise recorder.fault
         found = recorder.bad_in(results)

@@ -65,6 +65,22 @@ def _mode_class(keeps_from_compiler: bool) -> Any:
     return Mode
 
 
+def leave(mode: Any) -> bool:
+    """Leave a mode of ours, if the program has entered none in it; torch leaves the innermost."""
+    inside = sys.modules["torch"]._C
+    depth = inside._len_torch_dispatch_stack()
+    if not depth or inside._get_dispatch_stack_at(depth - 1) is not mode:
+        return False
+    mode.__exit__(None, None, None)
+    return True
+
+
+def drop(mode: Any) -> None:
+    """Leave a mode that is off already: autograd puts them back to those at its beginning."""
+    sys.modules["torch.utils._python_dispatch"]._push_mode(mode)
+    mode.__exit__(None, None, None)
+
+
 def compiling_goes_on() -> bool:
     """Whether torch.compile works inside such a mode as outside of it; older torch has no say."""
     base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode

@@ -8,7 +8,8 @@ stop says of it is made when it is asked for.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -42,13 +43,27 @@ class _Note:
         return (Line(code.co_filename, self.site.line, code.co_name),)
 
 
-class Forwards:
-    """Keeps operations, but no tensor of more than `max_bytes`, nor any from before `first`."""
+@dataclass(frozen=True)
+class Limits:
+    """How many bytes are kept: of one tensor, and of all together, each counted where it is used.
 
-    def __init__(self, first: int = 0, max_bytes: int | None = None) -> None:
+    Beyond the second the oldest operations lose theirs: a backward comes to the newest first.
+    """
+
+    one: int
+    all: int
+
+
+class Forwards:
+    """Keeps the operations from the node `first` on, with their tensors as far as `limits` go."""
+
+    def __init__(self, first: int = 0, limits: Limits | None = None) -> None:
         self._first = first
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._notes: dict[int, _Note] = {}
+        #: By the number of each operation with tensors, oldest first, and what they add up to.
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._size = 0
 
     def note(
         self,
@@ -64,16 +79,28 @@ class Forwards:
         number = sequence_number() - 1
         if number in self._notes or number < self._first:
             return
-        if self._max_bytes is not None:
-            args, result = self._small(args), self._small(result)
-            kwargs = {name: self._small(value) for name, value in kwargs.items()}
+        size = 0
+        if self._limits is not None:
+            args, kwargs, result, size = _within(self._limits.one, args, kwargs, result)
         behind = None if node is None else Behind(node._sequence_nr(), node.name())
         site = CallSite.behind(frame)
         self._notes[number] = _Note(func, args, kwargs, result, site, behind)
+        if size:
+            self._sizes.append((number, size))
+            self._size += size
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self._limits is not None and self._size > self._limits.all:
+            number, size = self._sizes.popleft()
+            self._size -= size
+            self._notes[number] = replace(self._notes[number], args=(), kwargs={}, result=None)
 
     def forget_before(self, number: int) -> None:
         """Keep nothing older."""
         self._notes = {key: note for key, note in self._notes.items() if key >= number}
+        while self._sizes and self._sizes[0][0] < number:
+            self._size -= self._sizes.popleft()[1]
 
     def lines(self, number: int) -> tuple[Line, ...]:
         """Where the program called the operation of this node; empty if that isn't known."""
@@ -117,14 +144,26 @@ class Forwards:
             return None
         return note.func.overloadpacket.__name__, note.lines[0]
 
-    def _small(self, value: Any) -> Any:
-        if isinstance(value, sys.modules["torch"].Tensor):
-            assert self._max_bytes is not None
+
+def _within(
+    most: int, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> tuple[tuple[Any, ...], dict[str, Any], Any, int]:
+    """The same without tensors of more than `most` bytes, and how many bytes the others have."""
+    tensor, total = sys.modules["torch"].Tensor, 0
+
+    def small(value: Any) -> Any:
+        nonlocal total
+        if isinstance(value, tensor):
             size = value.numel() * value.element_size()  # (sparse tensors know no `nbytes`)
-            return None if size > self._max_bytes else value
-        if isinstance(value, (list, tuple)):
-            return tuple(map(self._small, value))
+            if size > most:
+                return None
+            total += size
+        elif isinstance(value, (list, tuple)):
+            return tuple(map(small, value))
         return value
+
+    kept = tuple(map(small, args)), {name: small(value) for name, value in kwargs.items()}
+    return *kept, small(result), total
 
 
 def sequence_number() -> int:

@@ -21,6 +21,10 @@ _CONSTANTS = frozenset(
         *("scatter_", "where"),
     }
 )
+#: Operations of which an infinity is left where all that they were given was masked.
+_REDUCTIONS = frozenset({"amax", "amin", "logsumexp", "max", "mean", "min", "prod", "sum"})
+#: Of two infinities they make a NaN themselves, as in a softmax by hand: there it is explained.
+_DIFFERENCES = frozenset({"add", "add_", "rsub", "sub", "sub_"})
 
 
 @dataclass(eq=False)
@@ -75,6 +79,11 @@ class Made:
             self.elements < source.elements for source in self.sources.values()
         )
 
+    @property
+    def is_of_nothing(self) -> bool:
+        """Whether it is what a reduction has left of nothing but masked values."""
+        return self.name in _REDUCTIONS and self.is_reduced and self.is_meant
+
     def likely_way(self) -> list[Made]:
         """The operations from the producer, which made the value, to this one, which has it."""
         return self._meant_way() if self.is_meant else self._way()
@@ -112,12 +121,29 @@ class Made:
     def _source(self) -> Made | None:
         """The argument that the value came with, rather than another that is bad as well.
 
-        A NaN comes from a NaN, else it was made of an infinity that was not meant. What a forward
-        made and masked is no fault until a backward makes a NaN of it: that is the producer then.
+        A NaN comes from a NaN, else it was made of an infinity that was not meant, else of one that
+        was left of nothing. What a forward made and masked is no fault until a backward makes a NaN
+        of it: that is the producer then.
         """
         sources = self.followed()
         if self.has_nan:
             for source in sources:
                 if source.has_nan:
                     return source
-        return next((source for source in sources if not source.is_meant), None)
+        for source in sources:
+            if not source.is_meant:
+                return source
+        if self.is_of_nothing or (self.has_nan and self.name in _DIFFERENCES):
+            return None
+        return next((source for source in sources if source._comes_of_nothing()), None)
+
+    def _comes_of_nothing(self) -> bool:
+        seen, waiting = set[Made](), [self]
+        while waiting:
+            made = waiting.pop()
+            if made.is_of_nothing:
+                return True
+            if made not in seen:
+                seen.add(made)
+                waiting += made.followed()
+        return False

@@ -24,12 +24,12 @@ from .. import debugger
 from ..modules import Call
 from ..tensors import tensors_in
 from .after_model import AfterModel, AfterModelBackward, ModelCall, Producer
-from .dispatch import compiling_goes_on
-from .forwards import Forwards, sequence_number
+from .dispatch import compiling_goes_on, leave
+from .forwards import Forwards, Limits, sequence_number
 from .recorder import Describe, Recorder
 
-#: The largest operand of a loss that is kept for what a stop says of it.
-_MAX_KEPT_BYTES = 64 << 20
+#: The operands of a loss that are kept for what a stop says of them.
+_KEPT = Limits(one=64 << 20, all=256 << 20)
 
 
 class _Thread(threading.local):
@@ -102,6 +102,8 @@ class Precise:
         self._follow()
         thread = self._thread
         thread.first_node = sequence_number()
+        if thread.backward is not None:
+            thread.backward.pause()
         if thread.recorder is not None and not sys.modules["torch"].is_grad_enabled():
             thread.recorder.forget()
 
@@ -111,9 +113,12 @@ class Precise:
         if thread.mode is not None or debugger.evaluating() or not _leads_to_backward(output):
             return
         if thread.after is None:
-            forwards = Forwards(sequence_number(), _MAX_KEPT_BYTES)
+            forwards = Forwards(sequence_number(), _KEPT)
             thread.after = AfterModel(self._recorder(forwards=forwards), forwards)
         thread.after.add(ModelCall(ref(call.module), thread.first_node, sequence_number()))
+        if thread.backward is not None:
+            thread.backward.record()
+            return
         thread.for_now = self._enter(thread.after.recorder)
 
     def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
@@ -134,6 +139,11 @@ class Precise:
             thread.backward = AfterModelBackward(
                 thread.after, roots, self._describe, self._on_fault
             )
+
+    def on_inner_backward(self, roots: Sequence[Any]) -> None:
+        """In the middle of it another begins, as of a reentrant checkpoint."""
+        if self._thread.backward is not None:
+            self._thread.backward.on_inner(roots)
 
     def on_backward_end(self, results: object) -> None:
         """What it went through is over, but for a graph that the program keeps."""
@@ -203,12 +213,9 @@ class Precise:
 
     def _leave(self) -> None:
         thread = self._thread
-        inside = sys.modules["torch"]._C
         assert thread.recorder is not None
         thread.recorder.is_active = thread.for_now = False
-        depth = inside._len_torch_dispatch_stack()
-        if depth and inside._get_dispatch_stack_at(depth - 1) is thread.mode:
-            thread.mode.__exit__(None, None, None)
+        if leave(thread.mode):
             thread.recorder = thread.mode = None
             self._running.pop(get_ident(), None)
 

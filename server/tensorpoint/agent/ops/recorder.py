@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,15 @@ class Recorder:
         if self._forwards is not None:
             self._forwards.forget_before(sequence_number())
 
+    def again(self, on_write: Callable[[Any, bool], None]) -> Recorder:
+        """One for code that is run again, which knows what this one has seen and adds to it."""
+        other = copy(self)
+        other.is_active = True
+        other._is_replay = True
+        other._on_write = on_write
+        other._own_storages = set()
+        return other
+
     def mode(self, *, runs_node: bool = False) -> Any:
         """While it is on, operations of this thread are recorded.
 
@@ -201,14 +211,15 @@ class Recorder:
 
     def _is_good(self, result: Any) -> bool:
         """Whether a result is finite, for all that a quick look tells."""
-        results = result if type(result) in (tuple, list) else (result,)
-        tensor = sys.modules["torch"].Tensor
-        return all(
-            self._look_quickly(item, None) is not None
-            if type(item) is tensor and (item.is_floating_point() or item.is_complex())
-            else not isinstance(item, tensor) or type(item) is tensor
-            for item in results
-        )
+        plain = sys.modules["torch"].Tensor
+        for item in result if type(result) in (tuple, list) else (result,):
+            if type(item) is plain:
+                is_number = item.is_floating_point() or item.is_complex()
+                if is_number and self._look_quickly(item, None) is None:
+                    return False
+            elif isinstance(item, plain):
+                return False
+        return True
 
     def _begin(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running:
         arguments = named(func, args, kwargs)

@@ -108,6 +108,7 @@ class Replayer:
 
     def _find(self, suspect: Suspect) -> Found:
         reason: NotReplayable | None = None
+        nearest: Found | None = None
         runs: Iterator[_Run] = iter(())
         unseen = "how the call of the model began was not seen"
         if isinstance(suspect, ForwardSuspect):
@@ -121,9 +122,13 @@ class Replayer:
             except NotReplayable as error:
                 reason = error
             else:
-                if found is not None:
+                if found is not None and not found.made.outside:
                     return found
+                # A NaN that a layer made of an infinity it was given: who made that?
+                nearest = nearest or found
                 reason = reason or NotReplayable("the value did not come again")
+        if nearest is not None:
+            return nearest
         raise reason or NotReplayable(unseen)
 
     def _forward_runs(self, suspect: ForwardSuspect) -> Iterator[_Run]:

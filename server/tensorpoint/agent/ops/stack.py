@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from .. import debugger_files
-from ..frames import AGENT_FOLDER, is_internal, outwards
+from ..frames import AGENT_FOLDER, is_internal, is_internal_file, outwards
 from .dispatch import is_same
 from .operands import operands
 from .operation import Line
@@ -119,12 +121,30 @@ class CallSite:
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    for outer in outwards(frame):
-        if is_border(outer):
+    debugger = debugger_files.folder()
+    while frame is not None:
+        code = frame.f_code
+        place = _place_of(code.co_filename, code.co_name, debugger)
+        if place is _Place.BORDER:
             return None
-        if not is_internal(outer):
-            return outer
+        if place is _Place.OUTSIDE:
+            return frame
+        frame = frame.f_back
     return None
+
+
+class _Place(Enum):
+    INSIDE = auto()
+    OUTSIDE = auto()
+    BORDER = auto()
+
+
+@lru_cache(4096)
+def _place_of(file: str, function: str, debugger: str) -> _Place:
+    """Where a frame of this function is; the same as long as the `debugger` is."""
+    if _is_border(file, function):
+        return _Place.BORDER
+    return _Place.INSIDE if is_internal_file(file) else _Place.OUTSIDE
 
 
 def _is_direct(frame: FrameType | None) -> bool:
@@ -139,13 +159,19 @@ def _is_direct(frame: FrameType | None) -> bool:
 
 def is_border(frame: FrameType) -> bool:
     """Whether what is further out did not call what is further in: a replay, autograd's engine."""
-    return is_replay(frame) or (frame.f_code.co_name == _ENGINE and is_internal(frame))
+    return _is_border(frame.f_code.co_filename, frame.f_code.co_name)
 
 
 def is_replay(frame: FrameType) -> bool:
     """Whether what is further in is run again, see `replay`."""
     code = frame.f_code
     return code.co_name == _BORDER and code.co_filename.startswith(AGENT_FOLDER)
+
+
+def _is_border(file: str, function: str) -> bool:
+    if function == _BORDER:
+        return file.startswith(AGENT_FOLDER)
+    return function == _ENGINE and is_internal_file(file)
 
 
 def is_recomputed(frame: FrameType | None) -> bool:

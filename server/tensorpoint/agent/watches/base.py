@@ -123,6 +123,9 @@ class Watch:
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """The program starts a backward pass from `roots`; a checkpoint's inside is part of it."""
 
+    def on_inner_backward(self, roots: Sequence[torch.Tensor]) -> None:
+        """In the middle of it a node begins a backward pass of its own: a reentrant checkpoint."""
+
     def on_parameter_gradient(
         self, owner: Module | None, name: str, parameter: torch.Tensor, norm: float | None
     ) -> None:

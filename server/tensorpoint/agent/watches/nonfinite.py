@@ -14,18 +14,16 @@ Source of the criterion: ARCHITECTURE "Non-finite, precisely" (docs/architecture
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from ...wire import TensorSummary
 from .. import explain
 from ..judge import Judge
-from ..masks import is_mask, is_masked_output
+from ..masks import is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..ops.suspect import ForwardSuspect, Suspect
 from ..rules import Rule
@@ -37,10 +35,17 @@ from ..tensors import (
     quick_look,
     remember,
     same,
-    summarise,
     tensors_in,
 )
 from .base import LOSS, STATE, Event, Watch
+from .nonfinite_values import (
+    bad_arguments,
+    bad_parameter,
+    is_only_neginf,
+    masked_arguments,
+    nonfinite_in,
+    own_state,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +60,6 @@ _DROPOUTS = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
 _WIDE = ("float32", "bfloat16", "float64")
 #: The place of the loss, which belongs to no module.
 _LOSS = (id(None), LOSS)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Nonfinite(Watch):
@@ -102,7 +106,7 @@ class Nonfinite(Watch):
         self._read_slots()
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # a checkpointed block run again inside backward(), not a batch
-        bad = next(self._bad_arguments(call), None)
+        bad = next(bad_arguments(call), None)
         if bad is None or getattr(self._thread, "spoilt", False):
             for rule in self._rules:
                 rule.true_at.discard((id(call.module), "input"))
@@ -237,11 +241,11 @@ class Nonfinite(Watch):
 
     def _real_faults(self, call: Call, output: object) -> list[TensorSummary]:
         """The non-finite tensors of `output`, but for deliberate -inf."""
-        masked_inputs = any(True for _ in self._masked_arguments(call))
+        masked_inputs = any(True for _ in masked_arguments(call))
         return [
             summary
-            for tensor, summary in _nonfinite(output, "output")
-            if not _only_neginf(summary)
+            for tensor, summary in nonfinite_in(output, "output")
+            if not is_only_neginf(summary)
             or not (masked_inputs or is_masked_output(tensor, call.module, call.masked_inside))
         ]
 
@@ -256,10 +260,10 @@ class Nonfinite(Watch):
                 return
             # Beside a fault that is known already, a -inf of unknown intent is its consequence.
             known = depth + 1 < len(chain) and bool(chain[depth + 1].explained)
-            if next(self._bad_arguments(producer, known), None) is not None:
+            if next(bad_arguments(producer, known), None) is not None:
                 continue
             entered = chain[max(depth - 1, 0)]
-            parameter = _bad_parameter(producer.module)
+            parameter = bad_parameter(producer.module)
             if parameter is not None:
                 self._report_parameter(pending, producer, chain[depth:], entered, parameter)
             else:
@@ -282,7 +286,7 @@ class Nonfinite(Watch):
             "keyword_inputs": keywords_of(producer),
         }
         if inline:  # the value itself is what the child received, not what it made of it
-            summary = next(self._bad_arguments(entered, known_fault=True), summary)
+            summary = next(bad_arguments(entered, known_fault=True), summary)
             values["received_by"] = entered.module
             values["received"] = entered.args
         else:
@@ -346,7 +350,7 @@ class Nonfinite(Watch):
                 found
                 for root in roots
                 if isinstance(root, sys.modules["torch"].Tensor)
-                for found in _nonfinite(root, "loss")
+                for found in nonfinite_in(root, "loss")
             ),
             None,
         )
@@ -404,7 +408,7 @@ class Nonfinite(Watch):
             return
         rule.true_at.discard((id(call.module), "forward"))
         place = (id(call.module), STATE)
-        if place in rule.true_at and not any(map(has_nonfinite, _own_state(call.module))):
+        if place in rule.true_at and not any(map(has_nonfinite, own_state(call.module))):
             rule.true_at.discard(place)
 
     def _observe_finite(self, rule: Rule, call: Call) -> None:
@@ -426,78 +430,6 @@ class Nonfinite(Watch):
         self._judge.measured(
             "nonfinite", False, [rule], event, module=call.module, part="forward", option="forward"
         )
-
-    # Arguments ---------------------------------------------------------------------------------
-
-    def _bad_arguments(self, call: Call, known_fault: bool = False) -> Iterator[TensorSummary]:
-        """Summaries of the non-finite arguments of `call` that no mask explains.
-
-        Without a `known_fault` around it, a -inf of unknown intent is taken for a mask.
-
-        A first argument that was changed in place during the call is left out: what came in is
-        no longer there to be seen, and the module that changed it is the producer.
-        """
-        for tensor, summary in _nonfinite_arguments(call):
-            if tensor is call.first_argument and call.was_first_argument_changed():
-                continue
-            intent = is_mask(tensor, summary.name, call.module) if _only_neginf(summary) else False
-            if intent is False or (intent is None and known_fault):
-                yield summary
-
-    def _masked_arguments(self, call: Call) -> Iterator[TensorSummary]:
-        for _, summary in _nonfinite_arguments(call):
-            if _only_neginf(summary):
-                yield summary
-
-
-def _nonfinite(value: object, name: str) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
-    for inner, tensor in tensors_in(value, name):
-        if has_nonfinite(tensor):
-            yield tensor, summarise(tensor, inner)
-
-
-def _nonfinite_arguments(call: Call) -> Iterator[tuple[torch.Tensor, TensorSummary]]:
-    for position, value in enumerate(call.args):
-        for tensor, summary in _nonfinite(value, ""):
-            name = _argument_name(call.module, position)
-            yield tensor, replace(summary, name=name + summary.name)
-    for keyword, value in list(keywords_of(call).items()):
-        yield from _nonfinite(value, keyword)
-
-
-def _argument_name(module: Module, position: int) -> str:
-    """The name that `forward` gives its argument at `position`."""
-    try:
-        parameters = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    if position < len(parameters) and parameters[position].kind in _POSITIONAL:
-        return parameters[position].name
-    return f"args[{position}]"
-
-
-def _bad_parameter(module: Module) -> tuple[Module, str, TensorSummary] | None:
-    """The first non-finite parameter or buffer below `module`: its owner, its kind, its summary."""
-    for owner in module.modules():
-        for kind, tensors in (("parameter", owner._parameters), ("buffer", owner._buffers)):
-            for name, tensor in tensors.items():
-                if tensor is not None and has_nonfinite(tensor):
-                    summary = summarise(tensor, name)
-                    # A mask is a buffer, or a parameter that isn't trained.
-                    if tensor.requires_grad or not _only_neginf(summary):
-                        return owner, kind, summary
-    return None
-
-
-def _own_state(module: Module) -> Iterator[torch.Tensor]:
-    for tensors in (module._parameters, module._buffers):
-        for tensor in tensors.values():
-            if tensor is not None:
-                yield tensor
-
-
-def _only_neginf(summary: TensorSummary) -> bool:
-    return summary.nan == 0 and summary.posinf == 0
 
 
 def _is_explained(rule: Rule, call: Call) -> bool:

@@ -28,6 +28,8 @@ _LATE = frozenset(
         *("PYTHONBREAKPOINT", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONINSPECT"),
         *("PYTHONSTARTUP", "PYTHON_COLORS", "PYTHON_HISTORY", "PYTHON_BASIC_REPL"),
         "PYTHON_EXEC",  # torchrun's: what it starts its ranks with
+        # Silences a warning of pydevd's as it is imported, which the zygote has done.
+        "PYDEVD_DISABLE_FILE_VALIDATION",
     }
 )
 

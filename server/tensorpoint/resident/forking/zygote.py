@@ -328,14 +328,25 @@ def main() -> None:
 
 
 def _import(name: str) -> str:
-    """Import a module, or `module:attribute` for a lazy attribute; "" or why it failed."""
-    module, _, attribute = name.partition(":")
+    """Import a module; "" or why it failed.
+
+    `module:attribute` for a lazy attribute, `/folder/module` for one that is in no folder of
+    `sys.path`.
+    """
+    place, _, attribute = name.partition(":")
+    folder, module = os.path.split(place)
+    path = list(sys.path)
     try:
+        if folder:
+            sys.path.insert(0, folder)
         loaded = importlib.import_module(module)
         if attribute:
             getattr(loaded, attribute)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    finally:
+        if folder:
+            sys.path[:] = path
     return ""
 
 

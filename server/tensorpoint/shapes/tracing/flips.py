@@ -20,13 +20,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...wire.shapes import Condition, Question, ShapeDiagnostic
+from ...wire.shapes import Condition, Question, ShapeDiagnostic, names_in
 from .errors import Fault, fault_of
 from .faults import confirmed, constants, diagnostic, said
 from .fitting import value_of
@@ -248,11 +247,6 @@ def _merged(flips: Iterable[Flip], base: Sizes) -> tuple[Sizes, list[Condition]]
 
 def _fault_of(failed: Run, source: Source) -> Fault | None:
     return fault_of(failed.error, source) if failed.error is not None else None
-
-
-def names_in(smt: str) -> set[str]:
-    """The words of a condition, symbols among them."""
-    return set(re.findall(r"[^\s()]+", smt))
 
 
 def _met(flips: list[Flip]) -> Iterator[tuple[Flip, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,11 @@ class Recorder:
     def again(self, first: int, last: int) -> None:
         """What happened between two moments happened once more."""
         self._happened += self._happened[first:last]
+
+    def since(self, first: int) -> Iterator[Snapshot]:
+        """The values that were told since a moment."""
+        for index in set(self._happened[first:]):
+            yield self.observations[index].snapshot
 
     def take(self) -> list[Observation]:
         """What was recorded since the last time."""

@@ -12,7 +12,7 @@ from typing import Any
 from ...wire.shapes import Span
 from .graph import Drawn
 from .inputs import Input, Sizes, make
-from .memo import Memo
+from .memo import Memo, Modules
 from .modes import Assumptions, without_data
 from .plugins import Plugins, notes_of
 from .recorder import Observation, Recorder
@@ -32,8 +32,7 @@ class Target:
     example: Sizes = field(default_factory=dict[str, int])
     #: What was assumed so that it runs: `H == 28`.
     assumptions: list[str] = field(default_factory=list[str])
-    #: Elements of the parameters of each module, by its id.
-    elements: dict[int, int] = field(default_factory=dict[int, int])
+    modules: Modules = field(default_factory=Modules)
     plugins: Plugins = field(default_factory=Plugins)
 
     @property
@@ -80,7 +79,7 @@ def run(
     drawn = Drawn(recorder.file, target.plugins) if target.plugins else None
     with (
         without_data(assumptions, counter),
-        Memo(recorder, target.elements, skips=memo),
+        Memo(recorder, target.modules, skips=memo),
         drawn or contextlib.nullcontext(),
     ):
         try:

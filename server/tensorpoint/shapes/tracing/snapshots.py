@@ -98,6 +98,13 @@ def form_of(snapshot: Snapshot | None) -> Any:
     return (*snapshot[:-1], tuple(form_of(item) for item in snapshot[-1]))
 
 
+def kinds_of(snapshot: Snapshot | None) -> set[str]:
+    """The names of the classes of its containers."""
+    if snapshot is None or snapshot[0] in ("T", "I"):
+        return set()
+    return {snapshot[1]}.union(*map(kinds_of, snapshot[-1]))
+
+
 def render(snapshot: Snapshot | None, size: Callable[[], str]) -> str:
     """The snapshot as text; `size` gives the text of each of its integers in turn."""
     if snapshot is None:

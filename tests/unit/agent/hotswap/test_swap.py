@@ -19,8 +19,14 @@ Edit = Callable[[str, str], tuple[ModuleType, Callable[[], Report]]]
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="module")
+def hot_swap() -> HotSwap:
+    """One for all: it reads each module that pytest has loaded, once, which takes seconds."""
+    return HotSwap()
+
+
 @pytest.fixture
-def edit(tmp_path: Path) -> Iterator[Edit]:
+def edit(tmp_path: Path, hot_swap: HotSwap) -> Iterator[Edit]:
     """Load the first text as a module, put the second into its file, and swap when asked to."""
     made: list[str] = []
 
@@ -33,10 +39,9 @@ def edit(tmp_path: Path) -> Iterator[Edit]:
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         made.append(name)
         spec.loader.exec_module(module)
-        swap = HotSwap()
-        assert str(path) in swap.files()
+        assert str(path) in hot_swap.files()
         path.write_text(dedent(after), encoding="utf-8")
-        return module, lambda: swap.swap(str(path))
+        return module, lambda: hot_swap.swap(str(path))
 
     yield make
     for name in made:

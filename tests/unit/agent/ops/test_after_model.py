@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
+from tensorpoint.agent.ops import precise
+from tensorpoint.agent.ops.forwards import Limits
 from tests.unit.agent.ops.test_locate import locating
 
 BY_ROOT = ("aten.div.Tensor", "SqrtBackward0", "aten.sqrt.default")
@@ -148,35 +149,6 @@ def test_the_second_backward_of_an_operation_in_a_forward() -> None:
     assert model.count == 1  # it was run again for the line, and put back
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_of_a_checkpointed_loss_the_node_is_named_or_nothing(reentrant: bool) -> None:
-    """Its tensors are unpacked only once, and a reentrant one adds to `.grad`."""
-    gradients: list[torch.Tensor] = []
-
-    def run() -> None:
-        torch.manual_seed(0)
-        model, head = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def loss(output: torch.Tensor) -> torch.Tensor:
-            return (head.weight @ output.T * 0).square().sum().sqrt() + head.bias.sum()
-
-        checkpoint(loss, model(torch.randn(4, 3)), use_reentrant=reentrant).backward()
-        assert head.bias.grad is not None
-        gradients.append(head.bias.grad)
-
-    run()
-    with locating() as agent:
-        run()
-    assert torch.equal(gradients[0], torch.ones(3)) and torch.equal(gradients[1], torch.ones(3))
-    if reentrant:
-        assert agent.reason
-    else:
-        assert agent.report == ("SqrtBackward0", "SqrtBackward0", "aten.sqrt.default")
-        located = agent.located[0]
-        assert located is not None and located.report is not None
-        assert "The slope of sqrt at 0 is infinite" in (located.report.cause or "")
-
-
 def test_training_is_the_same_bit_for_bit() -> None:
     def run() -> list[torch.Tensor]:
         torch.manual_seed(0)
@@ -237,3 +209,39 @@ def test_nothing_of_a_loss_is_kept_once_its_backward_is_over() -> None:
         gc.collect()
         assert watched[1]() is None
     assert not agent.located
+
+
+def test_of_a_large_loss_the_oldest_operands_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result has 400 bytes, counted where it is made and where it is used: five remain."""
+    monkeypatch.setattr(precise, "_KEPT", Limits(one=500, all=4000))
+    model = nn.Linear(3, 10)
+    with locating() as agent:
+        first = model(torch.randn(10, 3)).square()
+        made = [weakref.ref(first)]
+        hidden = first.add(1.0)
+        del first
+        for _ in range(20):
+            made.append(weakref.ref(hidden))
+            hidden = hidden + 1.0
+        gc.collect()
+        alive = [reference() is not None for reference in made]
+        assert alive == [False] * (len(made) - 5) + [True] * 5
+        (hidden * 0.0).square().sum().sqrt().backward()
+    assert agent.report == BY_ROOT
+
+
+def test_an_operation_whose_operands_are_gone_is_named_with_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precise, "_KEPT", Limits(one=500, all=300))
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        root = output.square().sum().sqrt()
+        return (output.new_ones(20).exp() * root).sum()
+
+    with locating() as agent:
+        loss(blank()(torch.randn(4, 3))).backward()
+    assert agent.report == BY_ROOT
+    located = agent.located[0]
+    assert located is not None and located.report is not None
+    assert located.report.forward_line == line_of(loss, ".sqrt()")

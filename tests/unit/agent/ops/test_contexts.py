@@ -121,9 +121,9 @@ def test_in_a_forward(fault: Fault, context: str) -> None:
     assert stop.operation.cause is not None
 
 
-@pytest.mark.parametrize("context", ["module", "transformers", "loss"])
+@pytest.mark.parametrize("context", CONTEXTS)
 def test_a_row_of_nothing(context: str) -> None:
-    """Its -inf comes of a mask: a layer behind it that makes a NaN of that would be named."""
+    """Its -inf comes of a mask; the NaN is made of it by the layers behind it."""
     stop, wanted = (
         first_stop(logsumexp_of_nothing, context, backward=False),
         expected(logsumexp_of_nothing),
