@@ -1,21 +1,38 @@
-"""`make sweep`: the shapes of transformers' text architectures, compared with real runs.
+"""`make sweep`: the shapes of transformers, timm and torchvision, compared with real runs.
 
-Each architecture that builds from a tiny configuration is traced in a fork, and then run with real
-tensors at two odd sizes that no probe had, telling the values of the same expressions. A hint is
-right if every value that it had there is one that it shows; one that was never reached does not
-count. `python tests/bench/sweep.py [NAME ...]`; nothing is asserted, the share is printed.
+Each architecture that builds is traced as `tensorpoint shapes --object` does it, in a fork with
+limits of time and memory, and then run with real tensors at two odd sizes that no probe had,
+telling the values of the same expressions (`truth`). A hint is right if every value that it had
+there is one that it shows; one that was never reached does not count. The code works, so each error
+or warning is a false alarm.
+
+    python tests/bench/sweep.py [NAME ...] [--family text vision timm torchvision] [--json FILE]
+
+Nothing is asserted: the shares are printed, and what does not work. `--json` gets a line for each
+architecture as it comes; those that are there already are not run again. They come in an order
+drawn once, so that the first hundred are a sample. `--depth probes` leaves out the FX pass, and
+`symbolic` the diagnostics: a third, and half of the time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
 import multiprocessing
+import os
+import random
+import resource
+import statistics
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +40,26 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in (ROOT, ROOT / "server"):
     sys.path.insert(0, str(folder))
 
-_SECONDS = 180
-_LARGEST = 50_000_000
-_SMALL: tuple[tuple[int, str], ...] = (
-    (64, "hidden_size d_model n_embd dim embed_dim embedding_size hidden_dim word_embed_proj_dim"),
-    (4, "num_attention_heads n_head num_heads n_heads encoder_attention_heads"),
-    (4, "decoder_attention_heads num_experts num_local_experts n_routed_experts"),
-    (2, "num_key_value_heads n_head_kv num_kv_heads num_experts_per_tok"),
-    (2, "num_hidden_layers n_layer num_layers n_layers encoder_layers decoder_layers"),
-    (16, "head_dim d_kv d_head"),
-    (128, "intermediate_size d_ff n_inner ffn_dim encoder_ffn_dim decoder_ffn_dim"),
-    (1024, "vocab_size"),
+from tests.bench.architectures import FAMILIES, Architecture, known  # noqa: E402
+
+#: Of one architecture: CPU time, and waiting, on a machine that is busy.
+_CPU_SECONDS, _SECONDS = 240, 1800
+_MEMORY = 12 << 30
+#: Parameters up to which an architecture is made real.
+_LARGEST = 60_000_000
+_SYMBOLIC_SECONDS = 60.0
+_EXAMPLES = 6
+#: Modules that each fork would import by itself.
+_SHARED = (
+    *("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"),
+    *("transformers.modeling_utils", "tensorpoint.shapes.branches"),
+    *("tensorpoint.shapes.tracing.main", "tensorpoint.shapes.tracing.readable"),
+)
+_DEPTHS = ("probes", "symbolic", "diagnostics")
+#: What is compared is at these sizes, where the architecture takes them.
+_ODD = (
+    {"B": 3, "T": 21, "U": 26, "H": 131, "W": 157, "D": 21},
+    {"B": 2, "T": 33, "U": 14, "H": 175, "W": 203, "D": 27},
 )
 
 
@@ -41,160 +67,295 @@ _SMALL: tuple[tuple[int, str], ...] = (
 class Score:
     """One architecture. `skipped` says why there is no real run to compare with."""
 
+    family: str
     name: str
     skipped: str = ""
     failed: str = ""
-    hints: int = 0
+    inputs: str = ""
+    places: int = 0
     right: int = 0
     wrong: int = 0
+    #: Of the wrong ones, those that the FX pass has confirmed.
+    wrong_symbolic: int = 0
     unfit: int = 0
-    symbolic: int = 0
+    #: None where the FX pass was left out.
+    symbolic: int | None = None
     seconds: float = 0.0
+    #: Errors and warnings about code that works.
+    alarms: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
 
 
-def architectures() -> dict[str, str]:
-    """Text architectures of transformers: model type to class."""
-    from transformers.models.auto import modeling_auto
-
-    found: dict[str, str] = {}
-    for table in ("SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM"):
-        names = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES")
-        for kind, classes in names.items():
-            found[kind] = classes if isinstance(classes, str) else classes[0]
-    return found
+# -- one architecture, in its own process
 
 
-def tiny(kind: str) -> dict[str, Any]:
-    """What makes a configuration small."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+def score(each: Architecture, depth: str) -> Score:
+    """Trace and compare."""
+    from tensorpoint.shapes.tracing import quiet
 
-    config = CONFIG_MAPPING[kind]()
-    own = getattr(type(config), "attribute_map", {})
-    fields: dict[str, Any] = {}
-    for value, names in _SMALL:
-        for name in names.split():
-            if name not in own and type(getattr(config, name, None)) is int:
-                fields[name] = value
-    for name in ("pad", "bos", "eos", "decoder_start", "cls", "sep", "unk", "mask"):
-        token = getattr(config, f"{name}_token_id", None)
-        if isinstance(token, int) and token >= 1024:
-            fields[f"{name}_token_id"] = 1
-    return fields
+    quiet.keep_quiet()
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    why = ""
+    for fields in each.configurations():
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder, "config.json")
+            config.write_text(json.dumps(fields, default=str))
+            found = _scored(each, str(config), depth)
+        if not found.skipped:
+            return found
+        why = why or found.skipped
+    return Score(each.family, each.name, skipped=why)
 
 
-def score(kind: str, name: str) -> Score:
-    """Trace and compare; runs in a fork."""
-    import time
-
-    from tensorpoint.shapes.tracing.choosing import try_inputs
+def _scored(each: Architecture, config: str, depth: str) -> Score:
     from tensorpoint.shapes.tracing.guessing import likely_inputs
-    from tensorpoint.shapes.tracing.inputs import Spec
+    from tensorpoint.shapes.tracing.inputs import Spec, spec_text
+    from tensorpoint.shapes.tracing.main import table_of
     from tensorpoint.shapes.tracing.objects import load_object, make_object
-    from tensorpoint.shapes.tracing.probing import Probed
     from tensorpoint.shapes.tracing.symbolic import agreeing, trace_symbolic
+    from tensorpoint.shapes.tracing.targets import CannotMake
+    from tensorpoint.wire.shapes import ShapeRequest
     from tests.bench.truth import compare
 
-    result = Score(kind)
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "config.json")
-        try:
-            config.write_text(json.dumps(tiny(kind)))
-            file, found = load_object(f"transformers:{name}")
-            made = make_object(file, found, str(config))
-        except Exception as error:
-            return Score(kind, skipped=f"{type(error).__name__}: {error}"[:120])
-    if sum(each.numel() for each in made.module.parameters()) > _LARGEST:
-        return Score(kind, skipped="too large")
-    inputs = next(likely_inputs(made.module, Spec(), file.source.path), ())
-    runs = list(_real_runs(file, made.module, inputs))
-    if not inputs or any(each.error for each in runs):
-        why = next((each.error for each in runs if each.error), "no inputs")
-        return Score(kind, skipped=why)
+    result = Score(each.family, each.name)
+    try:
+        file, name = load_object(each.object)
+        made = make_object(file, name, config)
+    except CannotMake as error:
+        result.skipped = _line(error)
+        return result
+    elements = sum(each.numel() for each in made.module.parameters())
+    if elements > _LARGEST:
+        result.skipped = f"too large: {elements / 1e6:.0f} M parameters"
+        return result
+    kept: list[Any] = []
     began = time.process_time()
-    probed = try_inputs(file, found, made, Spec())
+    alarms = depth == "diagnostics"
+    request = ShapeRequest("", "", object=each.object, config=config, symbolic=alarms)
+    table = table_of(request, _ask if alarms else None, kept)
     result.seconds = time.process_time() - began
-    if not isinstance(probed, Probed):
-        crashed = probed[0].crashed[0].error if probed else None
-        return Score(kind, failed=f"{type(crashed).__name__}: {crashed}"[:200])
-    agreed = agreeing(probed, trace_symbolic(probed, file.source, 60))
+    result.alarms = tuple(
+        f"{found.code} {found.span.line}: {found.message}"[:200]
+        for found in table.diagnostics
+        if found.severity in ("error", "warning")
+    )
+    if not kept:
+        inputs = next(likely_inputs(made.module, Spec(), file.source.path), ())
+        runs = real_runs(file, made.module, inputs, None)
+        if isinstance(runs, str):
+            result.skipped = f"no real run: {runs}"
+        result.failed = "; ".join(table.untraced)[:300] or "a fault is said"
+        return result
+    file, probed = kept[0]
+    result.inputs = ", ".join(f"{i.name}: {spec_text(i.value)}" for i in probed.target.inputs)
+    runs = real_runs(file, probed.target.module, probed.target.inputs, probed.plan)
+    if isinstance(runs, str):
+        result.skipped = f"no real run: {runs}"
+        return result
+    agreed: set[int] = set()
+    if depth != "probes":
+        agreed = agreeing(probed, trace_symbolic(probed, file.source, _SYMBOLIC_SECONDS))
+        result.symbolic = 0
     compared = compare(probed, runs, file.sites)
-    result.hints, result.right = compared.places, len(compared.right)
+    if not compared.places:  # a function beside whose class is in another file
+        result.skipped = "nothing of its file is reached"
+    result.places, result.right = compared.places, len(compared.right)
     result.wrong, result.unfit = len(compared.wrong), len(compared.unfit)
-    result.symbolic = len(agreed & (compared.right | compared.wrong.keys()))
-    result.examples = tuple(text[:160] for text in [*compared.wrong.values()][:3])
+    result.wrong_symbolic = len(agreed & compared.wrong.keys())
+    if result.symbolic is not None:
+        result.symbolic = len(agreed & (compared.right | compared.wrong.keys()))
+    missing = [
+        f"{file.sites[site].span.line} {file.sites[site].name}: no shape; "
+        + ", ".join(str(o.snapshot) for run in runs for o in run.observations if o.site == site)
+        for site in sorted(compared.unfit)
+    ]
+    result.examples = tuple(
+        text[:200] for text in [*[*compared.wrong.values()][:_EXAMPLES], *missing[:_EXAMPLES]]
+    )
     return result
 
 
-def _real_runs(file: Any, module: Any, inputs: Any) -> Iterator[Any]:
-    """At odd sizes that no probe has."""
-    from tests.bench.truth import filled, ids_and_masks, real_run
+def real_runs(file: Any, module: Any, inputs: Any, plan: Any) -> list[Any] | str:
+    """Two real runs at sizes that no probe had, or why there are none."""
+    from tests.bench.truth import filled, ids_and_masks, numbers, real_run
 
     real = filled(module)
-    for sizes in ({"B": 3, "T": 21, "U": 26}, {"B": 2, "T": 33, "U": 14}):
-        yield real_run(file, real, inputs, sizes, ids_and_masks)
+    symbols = {name for each in inputs for name in each.symbols()}
+    fixed = plan.fixed if plan is not None else {}
+    sizes: list[list[dict[str, int]]] = []
+    if symbols <= _ODD[0].keys():
+        sizes.append([{name: fixed.get(name, odd[name]) for name in symbols} for odd in _ODD])
+    if plan is not None:
+        sizes.append([more for more in plan.more(()) if more not in plan.probes][:2])
+    fill = ids_and_masks if any("id" in each.name for each in inputs) else numbers(0, 1)
+    runs: list[Any] = []
+    for pair in sizes:
+        runs = [real_run(file, real, inputs, each, fill) for each in pair]
+        if runs and not any(each.error for each in runs):
+            return runs
+    return next((each.error for each in runs if each.error), "no sizes to run it at")
 
 
-def _in_fork(kind: str, name: str) -> Score:
+def _ask(question: Any) -> Any:
+    from tensorpoint.shapes.branches import sizes_for
+    from tensorpoint.wire.codec import convert
+    from tensorpoint.wire.shapes import Question
+
+    return sizes_for(convert(question, Question))
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+
+
+# -- all of them, side by side
+
+
+def scored(
+    todo: Sequence[Architecture], jobs: int, depth: str
+) -> Iterator[tuple[Architecture, Score]]:
+    """Each in a fork of this process, which has imported what all of them need."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
+    waiting = list(reversed(todo))
+    running: dict[Connection, tuple[Any, Architecture, float]] = {}
 
-    def work() -> None:
+    def work(each: Architecture, to: Connection) -> None:
         try:
-            theirs.send(score(kind, name))
-        except BaseException:
-            theirs.send(Score(kind, failed=traceback.format_exc().strip().split("\n")[-1][:200]))
+            to.send(score(each, depth))
+        except BaseException as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{_line(error)} ({Path(where.filename).name}:{where.lineno})"
+            to.send(Score(each.family, each.name, failed=said))
 
-    process = context.Process(target=work)
-    process.start()
-    theirs.close()
-    try:
-        return (
-            ours.recv() if ours.poll(_SECONDS) else Score(kind, failed=f"not within {_SECONDS} s")
-        )
-    except EOFError:
-        return Score(kind, failed="it died")
-    finally:
-        process.kill()
-        process.join()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            each = waiting.pop()
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=work, args=(each, theirs))
+            process.start()
+            theirs.close()
+            running[ours] = (process, each, time.monotonic() + _SECONDS)
+        ready = wait(list(running), timeout=1.0)
+        for pipe, (process, each, end) in [*running.items()]:
+            if pipe not in ready and time.monotonic() < end:
+                continue
+            failed = f"not within {_SECONDS} s"
+            found = None
+            if pipe in ready:
+                try:
+                    found = pipe.recv()
+                except EOFError:
+                    process.join()
+                    failed = f"its process ended with {process.exitcode}"
+            process.kill()
+            process.join()
+            del running[pipe]
+            yield each, found or Score(each.family, each.name, failed=failed)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="model types; all without")
-    parser.add_argument("--every", type=int, default=1, help="only each Nth")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def _prepare() -> None:
+    """Import once what every fork needs."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     import transformers
 
+    for name in _SHARED:
+        importlib.import_module(name)
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    known = architectures()
-    names = arguments.names or sorted(known)[:: arguments.every]
-    scores: list[Score] = []
-    for kind in names:
-        each = _in_fork(kind, known[kind])
-        scores.append(each)
-        print(
-            f"{kind:24} {each.skipped or each.failed or ''}"
-            + (f"{each.right}/{each.hints} right, {each.wrong} wrong, " if each.hints else "")
-            + (f"{each.symbolic} symbolic, {each.seconds:.2f} s CPU" if each.hints else ""),
-            *each.examples,
-            sep="\n      ",
-            flush=True,
+    gc.freeze()  # a fork copies the pages that a collection touches
+
+
+# -- what is printed
+
+
+def _said(each: Score) -> str:
+    text = f"{each.family:12}{each.name:28}"
+    if each.skipped:
+        return text + f"left out: {each.skipped}"
+    if each.failed:
+        return text + f"NOT TRACED: {each.failed}"
+    text += f"{each.right}/{each.places} right, {each.wrong} wrong, {each.unfit} not shown, "
+    symbolic = "" if each.symbolic is None else f"{each.symbolic} symbolic, "
+    text += f"{symbolic}{len(each.alarms)} alarms, {each.seconds:.1f} s CPU"
+    return "\n    ".join([text, *each.examples, *each.alarms])
+
+
+def summary(scores: Sequence[Score]) -> str:
+    """A table, a row for each family, and what does not work."""
+    lines = [
+        "| family | architectures | build and run | traced | places | right | wrong "
+        "(of these symbolic) | not shown | symbolic | false alarms (in) | CPU s, median |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for family in dict.fromkeys(each.family for each in scores):
+        all_of_it = [each for each in scores if each.family == family]
+        ran = [each for each in all_of_it if not each.skipped]
+        traced = [each for each in ran if not each.failed]
+        places = sum(each.places for each in traced)
+        if not traced:
+            lines.append(f"| {family} | {len(all_of_it)} | {len(ran)} | 0 |")
+            continue
+        passed = [each for each in traced if each.symbolic is not None and each.places]
+        symbolic = (
+            f"{sum(e.symbolic or 0 for e in passed) / sum(e.places for e in passed):.0%}"
+            if passed
+            else "-"
         )
-    ran = [each for each in scores if not each.skipped]
-    traced = [each for each in ran if not each.failed]
-    hints = sum(each.hints for each in traced) or 1
-    print(
-        f"{len(ran)} of {len(scores)} build and run; {len(traced)} of these are traced. "
-        f"{hints} places: {sum(e.right for e in traced) / hints:.2%} right, "
-        f"{sum(e.wrong for e in traced)} wrong, {sum(e.unfit for e in traced)} not shown, "
-        f"{sum(e.symbolic for e in traced) / hints:.0%} symbolic"
+        wrong, certain = (sum(e.wrong for e in traced), sum(e.wrong_symbolic for e in traced))
+        lines.append(
+            f"| {family} | {len(all_of_it)} | {len(ran)} | {len(traced)} | {places} "
+            f"| {sum(each.right for each in traced) / places:.2%} | {wrong} ({certain}) "
+            f"| {sum(each.unfit for each in traced)} | {symbolic} "
+            f"| {sum(len(each.alarms) for each in ran)} ({sum(bool(e.alarms) for e in ran)}) "
+            f"| {statistics.median(each.seconds for each in traced):.1f} |"
+        )
+    skipped = Counter(each.skipped.split(":")[0] for each in scores if each.skipped)
+    lines += ["", f"left out: {dict(skipped)}"]
+    for each in scores:
+        if not each.skipped and (each.failed or each.wrong or each.unfit or each.alarms):
+            lines.append(_said(each))
+    return "\n".join(lines)
+
+
+def _read(path: Path | None) -> list[Score]:
+    if path is None or not path.exists():
+        return []
+    return [Score(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", help="model types or files; all without")
+    parser.add_argument("--family", nargs="*", choices=FAMILIES, default=FAMILIES)
+    parser.add_argument("--every", type=int, default=1, help="only each Nth")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--depth", choices=("probes", "symbolic", "diagnostics"), default="diagnostics"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(each) for each in scores], indent=2))
+    parser.add_argument("--json", type=Path, help="results, a line each; what is there is kept")
+    arguments = parser.parse_args()
+    _prepare()
+    scores = _read(arguments.json)
+    done = {(each.family, each.name) for each in scores}
+    todo: list[Architecture] = []
+    for family in arguments.family:
+        try:
+            found = known(family)
+        except ImportError as error:
+            print(f"{family} is left out: {error}", file=sys.stderr)
+            continue
+        names = [name for name in sorted(found) if name in (arguments.names or found)]
+        random.Random(0).shuffle(names)
+        todo += [found[n] for n in names[:: arguments.every] if (family, n) not in done]
+    for count, (_, each) in enumerate(scored(todo, arguments.jobs, arguments.depth), 1):
+        scores.append(each)
+        print(f"{count}/{len(todo)} {_said(each)}", file=sys.stderr, flush=True)
+        if arguments.json:
+            with arguments.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(each)) + "\n")
+    print(summary(scores))
 
 
 if __name__ == "__main__":

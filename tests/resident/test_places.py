@@ -7,12 +7,15 @@ import posix
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tensorpoint.resident import handover
+from tensorpoint.dap.resident import Launch
+from tensorpoint.resident import handover, places
+from tensorpoint.resident.client import Client, NoHost
 from tensorpoint.resident.stubs import STUB
 from tests.resident.hosts import SERVER
 
@@ -85,6 +88,63 @@ def test_a_folder_of_somebody_else_is_not_used(
     handover.hand_over([])
     STUB_MODULE["_find"]("starts a host", [])
     assert len(used) == (2 if owner == 0 else 0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_session_of_another_user_is_no_place_for_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `su`, which leaves the variable as it was."""
+    monkeypatch.delenv("TENSORPOINT_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setitem(posix.environ, b"XDG_RUNTIME_DIR", os.fsencode(tmp_path))
+    for act in (handover.usual_folder, STUB_MODULE["_runtime_folder"]):
+        assert act().startswith(f"{tmp_path}/tensorpoint-")
+        assert _as_user(54321, act).startswith("/tmp/tensorpoint-54321-")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_user_without_a_home_has_a_cache_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers run programs as users that nobody knows: a `~` would be a folder's name there."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "TENSORPOINT_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    cache = _as_user(54321, lambda: str(places.cache_folder()))
+    assert cache == _as_user(54321, lambda: f"{handover.usual_folder()}/cache")
+
+
+def _as_user(number: int, act: Callable[[], str]) -> str:
+    """What a function returns to another user: one that this machine doesn't know."""
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            os.write(sink, act().encode())
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with open(source) as stream:
+        told = stream.read()
+    os.waitpid(pid, 0)
+    return told
+
+
+def test_where_no_socket_can_be_a_launch_says_why_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TENSORPOINT_RESIDENT", raising=False)
+    monkeypatch.setenv("TENSORPOINT_RUNTIME_DIR", str(tmp_path / ("long" * 30)))
+    told = Launch({"program": "x.py"}).prepare()
+    assert "an ordinary launch, without the resident process" in told
+    assert "is too long for the path of a socket; set TENSORPOINT_RUNTIME_DIR" in told
+
+
+def test_a_folder_that_takes_no_log_is_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("")  # no folder can be made there
+    with pytest.raises(NoHost, match="it can't be started"):
+        Client(tmp_path).start()
 
 
 def test_a_stub_that_shall_use_only_what_runs_starts_no_host(

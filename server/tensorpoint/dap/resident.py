@@ -109,6 +109,9 @@ class Launch:
         wait = mode == "wait"
         try:
             client = resident.Client()
+        except resident.NoHost as error:  # nor will there be one next time
+            return f"an ordinary launch, without the resident process ({error})"
+        try:
             if wait:
                 client.start()
             answer = client.acquire(self.environment, wait)

@@ -113,16 +113,19 @@ class Client:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         safe_path: list[str] = ["-P"] if sys.version_info >= (3, 11) else []
-        with open(places.log_folder(self._folder) / "host.err", "ab") as log:
-            return subprocess.Popen(
-                [sys.executable, *safe_path, "-m", "tensorpoint", "host", "serve"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={**os.environ, places.RUNTIME_VARIABLE: str(self._folder)},
-                start_new_session=True,
-            )
+        try:
+            with open(places.log_folder(self._folder) / "host.err", "ab") as log:
+                return subprocess.Popen(
+                    [sys.executable, *safe_path, "-m", "tensorpoint", "host", "serve"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env={**os.environ, places.RUNTIME_VARIABLE: str(self._folder)},
+                    start_new_session=True,
+                )
+        except OSError as error:  # no room there, or no more processes
+            raise NoHost(f"it can't be started: {self._folder}: {error.strerror}") from None
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)

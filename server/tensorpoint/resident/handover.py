@@ -65,6 +65,7 @@ def usual_folder() -> str:
     if named:
         return os.path.abspath(named)
     installation = f"{zlib.crc32(os.fsencode(_PACKAGE)):08x}"
-    if session and os.path.isdir(session):
+    # Another user's, after `su`, is no place for us.
+    if session and os.path.isdir(session) and os.access(session, os.W_OK | os.X_OK):
         return f"{session}/tensorpoint-{installation}"
     return f"/tmp/tensorpoint-{os.getuid()}-{installation}"

@@ -109,6 +109,8 @@ def lock(folder: Path) -> int | None:
 def cache_folder() -> Path:
     """What is kept over restarts, not made."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not os.path.isabs(cache):  # no HOME, and a user that the system doesn't know
+        return Path(usual_folder(), "cache")
     return Path(cache, "tensorpoint")
 
 

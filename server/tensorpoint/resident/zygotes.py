@@ -269,7 +269,11 @@ class Resident:
         process.stdin.write(json.dumps(config).encode() + b"\n")
         executable = Path(f"{path}.sh")
         stub = [self.key.python, "-IS", STUB, str(path), self._token]
-        write_executable(executable, [*stub, *self.key.flags])
+        try:
+            write_executable(executable, [*stub, *self.key.flags])
+        except OSError:  # no room, and nobody would know of the process
+            process.kill()
+            raise
         return Zygote(process, str(path), self._token, frozenset(preload), str(executable))
 
     async def _hear_ready(self, zygote: Zygote) -> None:

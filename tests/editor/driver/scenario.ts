@@ -1,16 +1,22 @@
-/** The fixtures of a scenario: a workspace, an editor on it, and what was said to the debugger. */
-import { test as base, type Page, chromium } from '@playwright/test';
+/**
+ * The fixtures of a scenario: a workspace, an editor on it, and what was said to the debugger.
+ *
+ * One browser and few servers are for all scenarios: with a server and a browser of its own one that only
+ * opens a window takes 22 s of CPU, else 17. What a scenario leaves behind goes with its folder, and is taken
+ * out of the browser and the server before the next.
+ */
+import { test as base, type BrowserContext, type Page, chromium } from '@playwright/test';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-import { CACHE, ROOT, startServer, type Extension, type Server } from './server.ts';
+import { CACHE, PYTHON, ROOT, Servers, type Extension, type Server } from './server.ts';
 import { Trace } from './trace.ts';
 import { Workbench } from './workbench.ts';
 
 export { expect } from '@playwright/test';
+export { PYTHON } from './server.ts';
 
-export const PYTHON = path.join(ROOT, '.venv/bin/python');
 const WORKSPACE = path.join(ROOT, 'tests/editor/workspace');
 const DEMO = path.join(ROOT, 'server/tensorpoint/demo_program/train.py');
 const BROWSER = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(fs.existsSync);
@@ -29,6 +35,11 @@ interface Options {
   configurations: readonly Record<string, unknown>[];
 }
 
+interface Shared {
+  servers: Servers;
+  browserProfile: BrowserContext;
+}
+
 interface Fixtures {
   /** A folder for all that the scenario leaves behind. */
   folder: string;
@@ -43,18 +54,48 @@ interface Fixtures {
   figure: (name: string, half: 'top' | 'bottom') => Promise<void>;
 }
 
-export const test = base.extend<Options & Fixtures>({
+export const test = base.extend<Options & Fixtures, Shared>({
   extensions: [['tensorpoint', 'trace'], { option: true }],
   settings: [{}, { option: true }],
   machineSettings: [{}, { option: true }],
   environment: [{}, { option: true }],
   configurations: [[], { option: true }],
 
-  // eslint-disable-next-line no-empty-pattern -- Playwright reads what a fixture needs from its parameter
+  servers: [
+    // eslint-disable-next-line no-empty-pattern -- Playwright reads what a fixture needs from its parameter
+    async ({}, use) => {
+      const folder = temporaryFolder('servers');
+      const servers = new Servers(folder);
+      await use(servers);
+      await servers.stop();
+      remove(folder);
+    },
+    { scope: 'worker' },
+  ],
+
+  browserProfile: [
+    // eslint-disable-next-line no-empty-pattern -- the same
+    async ({}, use) => {
+      if (BROWSER === undefined) throw new Error('there is no chromium: run tests/editor/setup.sh');
+      const folder = temporaryFolder('browser');
+      const context = await chromium.launchPersistentContext(folder, {
+        executablePath: BROWSER,
+        headless: true,
+        viewport: VIEWPORT,
+        args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage'],
+      });
+      await use(context);
+      await context.close();
+      remove(folder);
+    },
+    { scope: 'worker' },
+  ],
+
+  // eslint-disable-next-line no-empty-pattern -- the same
   folder: async ({}, use) => {
-    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tensorpoint-editor-'));
+    const folder = temporaryFolder('scenario');
     await use(folder);
-    fs.rmSync(folder, { recursive: true, force: true });
+    remove(folder);
   },
 
   workspace: async ({ folder, configurations }, use) => {
@@ -69,27 +110,18 @@ export const test = base.extend<Options & Fixtures>({
     await use(workspace);
   },
 
-  server: async ({ folder, extensions, settings, machineSettings, environment }, use) => {
-    const server = await startServer({
-      folder,
-      extensions,
-      settings: { 'security.workspace.trust.enabled': false, ...settings },
-      machineSettings: { 'tensorpoint.python': PYTHON, ...machineSettings },
-      environment,
-    });
+  server: async ({ servers, extensions, settings, machineSettings, environment }, use) => {
+    const server = await servers.get({ extensions, environment });
+    server.reset(
+      { 'security.workspace.trust.enabled': false, ...settings },
+      { 'tensorpoint.python': PYTHON, ...machineSettings },
+    );
     await use(server);
-    await server.stop();
   },
 
-  page: async ({ folder, server }, use, info) => {
-    if (BROWSER === undefined) throw new Error('there is no chromium: run tests/editor/setup.sh');
-    const context = await chromium.launchPersistentContext(path.join(folder, 'browser'), {
-      executablePath: BROWSER,
-      headless: true,
-      viewport: VIEWPORT,
-      args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage'],
-    });
-    const page = context.pages()[0] ?? (await context.newPage());
+  page: async ({ browserProfile, server, dap }, use, info) => {
+    const page = await browserProfile.newPage();
+    await forget(page, server.origin);
     page.setDefaultTimeout(30_000);
     // What the extension host reports comes here.
     const said: string[] = [];
@@ -100,10 +132,10 @@ export const test = base.extend<Options & Fixtures>({
       fs.rmSync(left, { recursive: true, force: true });
       fs.mkdirSync(left, { recursive: true });
       await page.screenshot({ path: path.join(left, 'screen.png') });
-      fs.copyFileSync(server.trace, path.join(left, 'trace.jsonl'));
+      fs.writeFileSync(path.join(left, 'trace.jsonl'), dap.text());
       fs.writeFileSync(path.join(left, 'console.txt'), said.join('\n'));
     }
-    await context.close();
+    await page.close();
   },
 
   vscode: async ({ page, server, workspace, dap }, use) => {
@@ -113,7 +145,8 @@ export const test = base.extend<Options & Fixtures>({
     await use(vscode);
   },
 
-  dap: async ({ server }, use) => use(new Trace(server.trace)),
+  // The extension "trace" writes it beside the workspace.
+  dap: async ({ folder }, use) => use(new Trace(path.join(folder, 'trace.jsonl'))),
 
   shot: async ({ page }, use) => {
     await use(async (name) => {
@@ -140,6 +173,22 @@ export function lineOf(file: string, text: string): number {
   const found = fs.readFileSync(file, 'utf8').split('\n').findIndex((line) => line.includes(text));
   if (found < 0) throw new Error(`${file} has no line with ${text}`);
   return found + 1;
+}
+
+function temporaryFolder(name: string): string {
+  return fs.mkdtempSync(path.join(os.tmpdir(), `tensorpoint-${name}-`));
+}
+
+/** What still ends there may write a last time. */
+function remove(folder: string): void {
+  fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+}
+
+/** The state that VS Code keeps in the browser: views, breakpoints, what was asked already. Its code stays cached. */
+async function forget(page: Page, origin: string): Promise<void> {
+  const browser = await page.context().newCDPSession(page);
+  await browser.send('Storage.clearDataForOrigin', { origin, storageTypes: 'cookies,indexeddb,local_storage' });
+  await browser.detach();
 }
 
 function fileName(title: string): string {

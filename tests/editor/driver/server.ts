@@ -1,4 +1,4 @@
-/** A code-server of its own for each scenario: profile, extensions and home in a folder that goes with it. */
+/** code-servers, each with a profile, extensions and a home in a folder that goes with it. */
 import { spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
@@ -9,42 +9,75 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const HERE = import.meta.dirname;
 export const ROOT = path.resolve(HERE, '../../..');
 export const CACHE = path.join(ROOT, '.editor');
+export const PYTHON = path.join(ROOT, '.venv/bin/python');
 const ENTRY = fs.globSync(path.join(CACHE, 'code-server-*/node_modules/code-server/out/node/entry.js'))[0];
 const START_MS = 60_000;
+/** How long programs live on when their window has gone. */
+const GRACE_S = 5;
 
 /** A vsix in .editor, by its name without version. */
 export type Extension = 'tensorpoint' | 'trace' | 'python' | 'debugpy';
 
+/** What can't be changed while a server runs. */
 export interface ServerOptions {
-  /** The folder that is thrown away. */
-  folder: string;
   extensions: readonly Extension[];
-  settings: Record<string, unknown>;
-  machineSettings: Record<string, unknown>;
   environment: Record<string, string>;
 }
 
-export interface Server {
-  url: (folder: string) => string;
-  trace: string;
-  /** Where the extension keeps its private environment. */
-  storage: string;
-  log: string;
-  stop: () => Promise<void>;
+/** One server for each set of options, from its first use on. */
+export class Servers {
+  private readonly started = new Map<string, Server>();
+
+  constructor(private readonly folder: string) {}
+
+  async get(options: ServerOptions): Promise<Server> {
+    const key = JSON.stringify(options);
+    let server = this.started.get(key);
+    if (server === undefined) {
+      server = await startServer(path.join(this.folder, String(this.started.size)), options);
+      this.started.set(key, server);
+    }
+    return server;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.started.values()].map(async (server) => server.stop()));
+  }
 }
 
-export async function startServer(options: ServerOptions): Promise<Server> {
+export class Server {
+  readonly origin: string;
+  /** Where the extension keeps its private environment. */
+  readonly storage: string;
+
+  constructor(
+    port: number,
+    private readonly user: string,
+    readonly stop: () => Promise<void>,
+  ) {
+    this.origin = `http://127.0.0.1:${port}`;
+    this.storage = path.join(user, 'User', 'globalStorage', 'tensorpoint.tensorpoint');
+  }
+
+  url(folder: string): string {
+    return `${this.origin}/?folder=${folder}`;
+  }
+
+  /** As after its installation, with these settings. */
+  reset(settings: Record<string, unknown>, machineSettings: Record<string, unknown>): void {
+    const common = JSON.parse(fs.readFileSync(path.join(HERE, 'settings.json'), 'utf8')) as object;
+    writeJson(path.join(this.user, 'User/settings.json'), { ...common, ...settings });
+    writeJson(path.join(this.user, 'Machine/settings.json'), machineSettings);
+    fs.rmSync(this.storage, { recursive: true, force: true });
+  }
+}
+
+async function startServer(folder: string, { extensions, environment }: ServerOptions): Promise<Server> {
   if (ENTRY === undefined) throw new Error('code-server is not installed: run tests/editor/setup.sh');
-  const { folder, extensions, environment } = options;
   const home = path.join(folder, 'home');
   const user = path.join(folder, 'user');
   fs.mkdirSync(home, { recursive: true });
-  const common = JSON.parse(fs.readFileSync(path.join(HERE, 'settings.json'), 'utf8')) as object;
-  writeJson(path.join(user, 'User/settings.json'), { ...common, ...options.settings });
-  writeJson(path.join(user, 'Machine/settings.json'), options.machineSettings);
-  const trace = path.join(folder, 'trace.jsonl');
-  fs.writeFileSync(trace, '');
-  const env = environmentFor(home, { TENSORPOINT_EDITOR_TRACE: trace, ...environment });
+  const env = environmentFor(home, environment);
   const where = ['--config', path.join(folder, 'config.yaml'), '--user-data-dir', user];
   const all = [...where, '--extensions-dir', path.join(folder, 'extensions')];
   const vsix = extensions.flatMap((name) => ['--install-extension', path.join(CACHE, `${name}.vsix`)]);
@@ -59,22 +92,18 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     [
       ...[ENTRY, ...all, '--auth', 'none', '--bind-addr', `127.0.0.1:${port}`, '--disable-telemetry'],
       ...['--disable-update-check', '--disable-getting-started-override', '--disable-proxy'],
+      ...['--reconnection-grace-time', String(GRACE_S)],
     ],
     // A group of its own: extension host, adapters and programs are its children.
     { env, stdio: ['ignore', sink, sink], detached: true },
   );
   await listening(port, log);
-  return {
-    url: (opened) => `http://127.0.0.1:${port}/?folder=${opened}`,
-    trace,
-    storage: path.join(user, 'User', 'globalStorage', 'tensorpoint.tensorpoint'),
-    log,
-    stop: async () => {
-      kill(serving.pid, 'SIGTERM');
-      await sleep(1000);
-      kill(serving.pid, 'SIGKILL');
-    },
-  };
+  return new Server(port, user, async () => {
+    if (env.TENSORPOINT_RESIDENT !== '0') spawnSync(PYTHON, ['-m', 'tensorpoint', 'host', 'stop'], { env });
+    kill(serving.pid, 'SIGTERM');
+    await sleep(1000);
+    kill(serving.pid, 'SIGKILL');
+  });
 }
 
 function environmentFor(home: string, more: Record<string, string>): NodeJS.ProcessEnv {

@@ -26,8 +26,12 @@ export class Trace {
 
   entries(): Entry[] {
     // The last line may be half written.
-    const lines = fs.readFileSync(this.file, 'utf8').split('\n').slice(0, -1);
+    const lines = this.text().split('\n').slice(0, -1);
     return lines.map((line) => JSON.parse(line) as Entry);
+  }
+
+  text(): string {
+    return fs.existsSync(this.file) ? fs.readFileSync(this.file, 'utf8') : '';
   }
 
   /** Keys that reach VS Code before its extensions are there do nothing. */

@@ -32,7 +32,7 @@ export class Workbench {
   }
 
   async open(url: string): Promise<void> {
-    await this.page.goto(url);
+    await this.page.goto(url, { timeout: 120_000 });
     await this.page.locator('.explorer-folders-view .monaco-list-row').first().waitFor({ timeout: 90_000 });
   }
 

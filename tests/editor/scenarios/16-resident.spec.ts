@@ -1,8 +1,7 @@
 /** The resident process and hot swap: F5, stop, edit forward, F5 again. */
-import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 
-import { expect, lineOf, PYTHON, test } from '../driver/scenario.ts';
+import { expect, lineOf, test } from '../driver/scenario.ts';
 
 const PROGRAM = `import torch
 
@@ -21,10 +20,6 @@ test.use({
   configurations: [{ name: 'Edited', type: 'tensorpoint', request: 'launch', program: '${workspaceFolder}/edited.py', hotSwap: true }],
 });
 test.setTimeout(360_000); // the first F5 waits for the resident process
-
-test.afterEach(({ folder }) => {
-  spawnSync(PYTHON, ['-m', 'tensorpoint', 'host', 'stop'], { env: { ...process.env, XDG_RUNTIME_DIR: `${folder}/home` } });
-});
 
 test('an edit of forward is run by the next F5, which starts in a moment', async ({ vscode, dap, workspace, page }, info) => {
   const file = `${workspace}/edited.py`;

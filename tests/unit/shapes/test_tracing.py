@@ -233,6 +233,57 @@ def test_a_specification_that_can_not_be_is_refused(
     assert not table.calls and table.untraced[0].startswith(said), table.untraced
 
 
+WINDOW = """
+import torch
+
+class Net(torch.nn.Module):
+    # tensorpoint: x: f32[B, T, 8], mask: bool[B, T]
+    def forward(self, x, mask):
+        hidden = x.shape[1]
+        if not mask.all() or hidden > 64:
+            window = torch.ones(x.shape[0], {rows}, x.shape[1])
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [("x.shape[1]", ["f32[B, T, T]"]), ("7 if mask.all() else x.shape[1]", [])],
+)
+def test_what_is_there_in_long_runs_only_is_told_by_the_other_truth_value(
+    write: Write, rows: str, shown: list[str]
+) -> None:
+    table = trace(write(WINDOW.format(rows=rows)), symbolic=False)
+    assert [hint.text for hint in table.hints if hint.name == "window"] == shown
+
+
+def test_lists_of_values_have_as_many_as_there_are(write: Write) -> None:
+    path = write(
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            # tensorpoint: x: f32[B, T, 8], lengths: i64[B]
+            def __init__(self, depth=3):
+                super().__init__()
+                rates = torch.linspace(0, 0.5, depth).tolist()
+                self.drops = torch.nn.ModuleList(torch.nn.Dropout(rate) for rate in rates)
+
+            def forward(self, x, lengths):
+                for drop in self.drops:
+                    x = drop(x)
+                firsts = torch.stack([row[length] for row, length in zip(x, lengths.tolist())])
+                return firsts
+        """
+    )
+    table = trace(path, symbolic=False)
+    assert not table.untraced
+    [hint] = [hint for hint in table.hints if (hint.name, hint.kind) == ("firsts", "target")]
+    assert hint.text == "f32[B, 8]"
+    [dropped] = [hint for hint in table.hints if hint.name == "drop(x)"]
+    assert dropped.count == 3
+
+
 REPEATED = """
 import torch
 import torch.nn as nn

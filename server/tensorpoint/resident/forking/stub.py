@@ -88,7 +88,7 @@ def _runtime_folder():
 
     package = __file__.rsplit("/", 3)[0]
     installation = f"{zlib.crc32(package.encode('utf-8', 'surrogateescape')):08x}"
-    if session and _is_folder(session):
+    if session and _is_folder(session) and posix.access(session, posix.W_OK | posix.X_OK):
         return session.decode("utf-8", "surrogateescape") + f"/tensorpoint-{installation}"
     return f"/tmp/tensorpoint-{posix.getuid()}-{installation}"
 

@@ -147,6 +147,8 @@ class OnMeta(TorchFunctionMode):
             self._compare(args[0], args[1])
         if name in ("pin_memory", "share_memory_"):
             return first
+        if name == "tolist" and isinstance(first, torch.Tensor) and _is_valueless(first):
+            return _listed(_scalar(self._assumptions, first), tuple(first.shape))
         if name == "_pack_padded_sequence" and _is_meta(first):
             return packed(self._assumptions, *args)
         if name == "_pad_packed_sequence" and _is_meta(first):
@@ -291,6 +293,13 @@ def _scalar(assumptions: Assumptions, tensor: Any) -> Any:
     elif kind.is_floating_point:
         value = 1.0
     assumptions.note("value", value)
+    return value
+
+
+def _listed(value: Any, shape: tuple[int, ...]) -> Any:
+    """`tolist()`, which torch doesn't dispatch: the value that is assumed, in every place."""
+    for size in reversed(shape):
+        value = [value] * int(size)
     return value
 
 

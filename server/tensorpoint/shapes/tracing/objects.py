@@ -1,8 +1,10 @@
-"""An installed class in the place of a file: its module is loaded once more, rewritten.
+"""An installed class, or a function that makes one, in the place of a file: its module is loaded
+once more, rewritten.
 
 `transformers:LlamaForCausalLM` is looked up, and the module that defines it is executed again under
 its own name, so that what its imports make of it stays the same. A class with a configuration class
-(`config_class`) is made from that and a JSON file; any other from the JSON as keyword arguments.
+(`config_class`) is made from that and a JSON file; any other, and what a function such as
+`timm.models.resnet:resnet18` makes, from the JSON as keyword arguments.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ def load_object(name: str) -> tuple[FileModule, str]:
         found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise CannotMake(f"{name}: {error}") from None
-    if not (inspect.isclass(found) and issubclass(found, torch.nn.Module)):
-        raise CannotMake(f"{name} is no module class, but {found!r}")
-    path = inspect.getsourcefile(found)
+    is_class = inspect.isclass(found) and issubclass(found, torch.nn.Module)
+    if not (is_class or inspect.isfunction(found)):
+        raise CannotMake(f"{name} is neither a module class nor a function, but {found!r}")
+    path = inspect.getsourcefile(inspect.unwrap(found))
     if path is None:
         raise CannotMake(f"{name} has no source")
     source = Source(Path(path).read_text(encoding="utf-8"), path)
@@ -57,11 +60,13 @@ def make_object(file: FileModule, name: str, config: str) -> Made:
             configuration = getattr(kind, "config_class", None)
             if configuration is None:
                 module = kind(**fields)
-                made = f"{name}(**config)" if config else f"{name}()"
+                made = f"{name}(**config)" if fields else f"{name}()"
             else:
                 module = kind(configuration(**fields))
-                inside = "**config" if config else ""
+                inside = "**config" if fields else ""
                 made = f"{name}({configuration.__name__}({inside}))"
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"it makes a {type(module).__name__}, not a module")
         return Made(module.to("meta").eval(), made)
     except Exception as error:  # the user's file, the library's code
         raise CannotMake(f"{name} can't be made: {type(error).__name__}: {error}") from None

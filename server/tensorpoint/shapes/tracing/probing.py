@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .fitting import Fit
+from .fitting import Fit, value_of
 from .inputs import Sizes
 from .modes import found_size
 from .recorder import ModuleCall, Observation, Path
@@ -170,7 +170,7 @@ def _known(
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
         others = [run(target, each.sizes, truth=False) for each in runs]
         if all(each.error is None for each in others):
-            seen = _both(seen, _fitted(fit, _groups(others)))
+            seen = _both(seen, runs, _fitted(fit, _groups(others)), others)
     outputs = [each.output for each in runs]
     output = _fit_one(fit, [Observation(-1, o, ()) for o in outputs if o is not None])
     return Probed(target, plan, runs, {site: s for site, s in seen.items() if s}, output, fit)
@@ -244,14 +244,45 @@ def _columns(group: _Group) -> list[tuple[int, ...]] | None:
     return list(zip(*(sizes_of(each.snapshot) for each in group)))
 
 
-def _both(one: dict[int, list[Seen]], other: dict[int, list[Seen]]) -> dict[int, list[Seen]]:
-    """What either truth value leads to; what no rule fits in one of them stays unknown."""
+def _both(
+    one: dict[int, list[Seen]],
+    runs: list[Run],
+    other: dict[int, list[Seen]],
+    other_runs: list[Run],
+) -> dict[int, list[Seen]]:
+    """What either truth value leads to.
+
+    What no rule fits in one of them stays unknown, but for what that of the other tells: a mask of
+    a window is there with either, or with one in the long runs only.
+    """
     result = {**other, **one}
     for site in one.keys() & other.keys():
         texts = {(form_of(each.snapshot), each.dims) for each in one[site]}
         more = [v for v in other[site] if (form_of(v.snapshot), v.dims) not in texts]
-        result[site] = [*one[site], *more] if one[site] and other[site] else []
+        result[site] = [*one[site], *more]
+        if not one[site] and not _tells(other[site], site, runs):
+            result[site] = []
+        if not other[site] and not _tells(one[site], site, other_runs):
+            result[site] = []
     return result
+
+
+def _tells(seen: list[Seen], site: int, runs: list[Run]) -> bool:
+    """Whether the values of a site in these runs are those that the rules say."""
+    for each in runs:
+        values = {
+            (form_of(o.snapshot), sizes_of(o.snapshot)) for o in each.observations if o.site == site
+        }
+        try:
+            expected = {
+                (form_of(s.snapshot), tuple(value_of(dim, each.all_sizes) for dim in s.dims))
+                for s in seen
+            }
+        except NameError:  # a number that values decide about, asked for in the other runs only
+            return False
+        if not values <= expected:
+            return False
+    return True
 
 
 def _fitted(fit: Fit, groups: dict[int, list[_Group] | None]) -> dict[int, list[Seen]]:

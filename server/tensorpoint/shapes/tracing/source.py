@@ -83,8 +83,22 @@ class FileModule:
     def load_all(self) -> None:
         """Run the whole file: a library's, which is made to be imported."""
         sys.modules[self.module.__name__] = self.module
-        for statement in self._statements:
-            self._execute(statement)
+        for index, statement in enumerate(self._statements):
+            try:
+                self._execute(statement)
+            except Exception:
+                if not getattr(statement, "decorator_list", ()):
+                    raise
+                self._execute_undecorated(index)
+
+    def _execute_undecorated(self, index: int) -> None:
+        """A definition without its first decorator: that of torchvision's models is a registry,
+        which takes no name twice."""
+        # Parsed again, for rewriting has changed it.
+        statement = ast.parse(self.source.text, self.source.path).body[index]
+        assert isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        del statement.decorator_list[0]
+        self._execute(statement)
 
     def as_it_is(self) -> FileModule:
         """The same file once more, not rewritten; as a script or as a library, as this one."""

@@ -1,9 +1,10 @@
-// Appends each message of each debug session to the file that the environment names, as JSON lines.
+// Appends each message of each debug session to trace.jsonl beside the workspace, as JSON lines.
 const fs = require('node:fs');
+const path = require('node:path');
 const vscode = require('vscode');
 
 exports.activate = (context) => {
-  const file = process.env.TENSORPOINT_EDITOR_TRACE;
+  const file = path.join(vscode.workspace.workspaceFolders[0].uri.fsPath, '..', 'trace.jsonl');
   const write = (entry) => fs.appendFileSync(file, `${JSON.stringify(entry)}\n`);
   context.subscriptions.push(
     vscode.debug.registerDebugAdapterTrackerFactory('*', {

@@ -44,16 +44,19 @@ def test_a_change_is_seen_as_far_as_a_tensor_tells_of_it() -> None:
         assert "µ 7 " in str(view.text(inferred, "hover"))
 
 
+def open_all(view: View, value: Any) -> None:
+    for row in view.children(value, ALL, None) or ():
+        if isinstance(row.value, Node) and row.value.children:
+            row.value.children(ALL)
+
+
 def test_a_look_keeps_no_tensor_alive_once_the_program_goes_on() -> None:
     view = View(Known())
     held: dict[str, Any] = {"tensor": torch.ones(3, 4)}
     gone = weakref.ref(held["tensor"])
     view.text(held["tensor"], "hover")
     view.hint(held["tensor"], "tensor", None)
-    for row in view.children(held["tensor"], ALL, None) or ():
-        if isinstance(row.value, Node) and row.value.children:
-            row.value.children(ALL)
-    del row
+    open_all(view, held["tensor"])
     view.forget()
     gc.disable()  # it is not left to a collection
     try:

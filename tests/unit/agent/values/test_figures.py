@@ -126,7 +126,8 @@ def test_a_sample_of_a_view_has_only_elements_of_it(
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2]])
 def test_of_a_large_float8_only_the_sample_is_converted(view: Any) -> None:
     tensor = view(torch.full((1 << 11, 1 << 11), 2.0).to(torch.float8_e4m3fn))
-    with profile(profile_memory=True) as seen:
+    seen = profile(profile_memory=True)
+    with seen:
         got = found(figures_of(tensor))
     assert got.sampled and (got.mean, got.low, got.high) == (2.0, 2.0, 2.0)
     made = max(event.cpu_memory_usage for event in seen.function_events or ())

@@ -6,7 +6,6 @@ No look may raise, run the program's code, take long or say a wrong figure.
 from __future__ import annotations
 
 import base64
-import math
 import struct
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,7 +31,8 @@ from tensorpoint.conditions.metrics import ON_VALUES
 
 #: What of the program's ran.
 calls: list[str] = []
-NAN, INF = math.nan, math.inf
+#: torch with what it doesn't export.
+PRIVATE: Any = torch
 
 
 class Raises(torch.Tensor):
@@ -52,7 +52,7 @@ class Raises(torch.Tensor):
         raise SystemError(name)
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         calls.append("device")
         raise SystemError("device")
 
@@ -153,13 +153,13 @@ KINDS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "fake": (_fake, "FakeTensor f32[s", ""),
     "escaped": (_escaped, "f32[4] cpu", "it is of a function transform"),
     "functional": (
-        lambda: torch._to_functional_tensor(torch.ones(3)),
+        lambda: PRIVATE._to_functional_tensor(torch.ones(3)),
         "f32[3] cpu",
         "it is of a function transform",
     ),
     "freed": (lambda: _freed(4), "f32[4] cpu", NO_MEMORY),
     "freed number": (_freed, "f32[] cpu", NO_MEMORY),
-    "zero": (lambda: torch._efficientzerotensor(3), "f32[3] cpu", NO_MEMORY),
+    "zero": (lambda: PRIVATE._efficientzerotensor(3), "f32[3] cpu", NO_MEMORY),
     "meta": (lambda: torch.empty(1 << 40, 9, device="meta"), "f32[1099511627776, 9] meta", ""),
     "expanded": (
         lambda: torch.ones(1, 1).expand(1 << 30, 1 << 30),
@@ -238,7 +238,9 @@ KINDS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "[2, 3]",
     ),
     "coo": (
-        lambda: torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 3)),
+        lambda: torch.sparse_coo_tensor(
+            torch.tensor([[0, 0], [1, 1]]), torch.tensor([1.0, 2.0]), (2, 3)
+        ),
         "f32[2, 3] sparse_coo nnz 2 cpu | µ 1.5 σ 0.707 [1, 2] (the stored values)",
         "the elements of a torch.sparse_coo tensor are not listed",
     ),
@@ -260,7 +262,11 @@ KINDS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "jagged": (lambda: _nested(layout=torch.jagged), "NestedTensor f32[2, j", ""),
     "lazy": (lambda: nn.LazyLinear(3).weight, "uninitialised f32 cpu grad | it has no shape", ""),
     "mkldnn": (lambda: torch.ones(3).to_mkldnn(), "f32[3] cpu | it has no values that can", ""),
-    "masked array": (lambda: np.ma.array([1.0, 9.0], mask=[0, 1]), "MaskedArray f64[2] numpy", ""),
+    "masked array": (
+        lambda: np.ma.array(np.array([1.0, 9.0]), mask=np.array([False, True])),
+        "MaskedArray f64[2] numpy",
+        "",
+    ),
     "structured": (lambda: np.zeros(2, dtype=[("a", "i4")]), "[('a', '<i4')][2] numpy", ""),
 }
 
