@@ -184,7 +184,7 @@ def test_a_layer_is_looked_into_as_a_frame_is() -> None:
         assert list(scope(session, stopped, "Inputs")) == ["x"]
         assert scope(session, stopped, "Outputs")["output"].startswith("'not there yet")
         assert next(iter(scope(session, stopped, "Parameters", 2))) == "layers.0.norm.weight"
-        assert "cpu | µ " in scope(session, stopped, "Statistics")["x"]
+        assert "cpu grad | µ " in scope(session, stopped, "Statistics")["x"]
         # The frames are dead once the program has gone on.
         reference = session.request("scopes", frameId=mlp)["scopes"][0]["variablesReference"]
         after = session.step("stepOut", stopped)

@@ -195,7 +195,9 @@ def _is_of_transform(tensor: Any) -> bool:
 def _has_no_memory(tensor: Any) -> bool:
     if is_lazy(tensor) or read(tensor, "is_nested"):
         return False
-    return read(tensor, "layout") is sys.modules["torch"].strided and has_no_memory(tensor)
+    if read(tensor, "layout") is not sys.modules["torch"].strided:
+        return False
+    return has_no_memory(tensor if is_of_torch(tensor) else plain(tensor))
 
 
 def number(value: Any) -> str:
