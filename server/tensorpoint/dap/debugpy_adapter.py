@@ -21,8 +21,9 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-#: Less than `upstream` waits before it kills us, which would leave the launcher.
-_PATIENCE_S = 6.0
+#: For all that debugpy does at an end, on a loaded machine too. With the launcher's, less than
+#: `upstream` waits before it kills us, which would leave the launcher.
+_PATIENCE_S = 10.0
 #: A launcher without an adapter kills the program at once.
 _LAUNCHER_S = 2.0
 
@@ -33,8 +34,8 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 def _end_with_client() -> None:
     """End what debugpy has left, some time after its standard input was closed."""
-    if not hasattr(select, "poll"):
-        return  # Windows, where a job object ends the program, and with it the launcher
+    if sys.platform != "linux":
+        return  # on Windows a job object ends the program; elsewhere poll() has its own rules
     from debugpy.adapter import launchers, sessions
 
     started: list[Any] = []
@@ -48,18 +49,19 @@ def _end_with_client() -> None:
     source = os.dup(0)  # debugpy puts something else in its place
 
     def wait() -> None:
-        hung_up = select.poll()
-        hung_up.register(source, 0)  # of which it tells in any case
-        hung_up.poll()
+        client = select.poll()
+        client.register(source, 0)  # it tells of a hang-up in any case
+        client.poll()
         time.sleep(_PATIENCE_S)
         found: Any = sessions
-        for launcher in [each.launcher for each in found._sessions if each.launcher]:
-            with suppress(Exception):  # it has gone already
-                launcher.channel.close()  # by which it knows that the program is to end
+        for session in list(found._sessions):
+            with suppress(Exception):  # there is none, or it has gone already
+                session.launcher.channel.close()  # by which it knows that the program is to end
         for process in started:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_LAUNCHER_S)
-            process.kill()
+            with suppress(PermissionError):  # sudo's
+                process.kill()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
