@@ -55,13 +55,11 @@ export class LanguageServer implements vscode.Disposable {
       void vscode.window.showInformationMessage('Tensorpoint: this needs a Python file, and the language server.');
       return;
     }
-    const ask = () =>
-      this.client?.sendRequest(ExecuteCommandRequest.type, {
-        command: 'tensorpoint.graphBreaks',
-        arguments: [file.toString()],
-      });
+    const asked = { command: 'tensorpoint.graphBreaks', arguments: [file.toString()] };
     const title = 'Tensorpoint: asking torch.compile for graph breaks';
-    await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => ask());
+    await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => {
+      await this.client?.sendRequest(ExecuteCommandRequest.type, asked);
+    });
   }
 
   /** Start it anew; quietly nothing where there is none. */
