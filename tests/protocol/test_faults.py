@@ -93,6 +93,39 @@ def test_an_adapter_that_is_killed_leaves_no_process(
         session.expect_no_process()
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_a_daemon_of_the_programs_keeps_none_of_ours_alive(write: Write, killed: bool) -> None:
+    """It holds the pipe that debugpy's launcher reads to its end."""
+    daemon = "import subprocess\nd = subprocess.Popen(['sleep', '999'], start_new_session=True)\n"
+    program = write(f"{daemon}print(d.pid, flush=True)\n{LAYERS_FOREVER}")
+    with Session() as session:
+        session.launch(program, filters=[], **STUBBED)
+        pid = int(session.expect("output", category="stdout")["output"])
+        assert session.process is not None
+        if killed:
+            session.process.kill()
+        session.close_input()
+        try:
+            eventually(lambda: [*session.processes()] == [pid], f"{session.processes()} to end")
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_a_terminal_that_never_opens_keeps_no_process(write: Write, killed: bool) -> None:
+    """debugpy's adapter would wait a minute for what starts there."""
+    with Session() as session:
+        session.never_answer("runInTerminal")
+        session.initialize()
+        session.send("launch", program=str(write(LAYERS_FOREVER)), console="integratedTerminal")
+        eventually(lambda: "runInTerminal" in str(session.messages()), "the request")
+        assert session.process is not None
+        if killed:
+            session.process.kill()
+        session.close_input()
+        session.expect_no_process(50)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_adapter_that_is_asked_to_go_takes_the_program_along(
     write: Write, number: signal.Signals

@@ -13,7 +13,8 @@ from . import resident
 from .peer import Peer
 
 _log = logging.getLogger(__name__)
-_EXIT_SECONDS = 10.0
+#: Longer than `debugpy_adapter` takes to end what debugpy has left.
+_EXIT_SECONDS = 15.0
 #: Run by its path: `-m` would let a `random.py` in the editor's working directory shadow Python's.
 _ADAPTER = Path(__file__).with_name("debugpy_adapter.py")
 
