@@ -2,9 +2,10 @@
 
 A type plugin, pydevd's way for this, can't do it: its `variables` ignores `start`, `count` and
 `filter`, it emits neither `indexedVariables` nor `lazy`, and what a plugin may say is one string.
-So four functions are wrapped: the one that makes a row, the one that lists what is below it, the
-handler of `variables` (for the page that is asked for), and the part of its safe repr that writes
-a value within a list or a dictionary. Each hands on what isn't ours, unchanged.
+So five functions are wrapped: the one that makes a row, the one that lists what is below it, the
+one that sorts rows into groups, the handler of `variables` (for the page that is asked for), and
+the part of its safe repr that writes a value within a list or a dictionary. Each hands on what
+isn't ours, unchanged.
 
 pydevd looks types up in caches; nothing is cached for ours, since they never get there.
 """
@@ -32,6 +33,7 @@ _EXPECTED = {
     "internal_get_variable_json": ("py_db", "request"),
     "_repr": ("self", "obj", "level"),
     "untrack_all": ("self",),
+    "get_var_scope": ("attr_name", "attr_value", "evaluate_name", "handle_return_values"),
 }
 
 
@@ -69,6 +71,7 @@ def install(
         return
     _wrap_rows(pydevd.frames, rows, report)
     _wrap_children(pydevd.frames, rows, report)
+    _wrap_groups(pydevd.frames, rows, report)
     _wrap_handler(pydevd.api)
     _wrap_repr(pydevd.safe_repr, rows, report)
     _forget_on_resume(pydevd.frames, forget)
@@ -89,6 +92,7 @@ def _find() -> _Pydevd:
             pydevd_api.internal_get_variable_json,
             SafeRepr._repr,
             frames._FramesTracker.untrack_all,
+            frames.get_var_scope,
         )
     except (ImportError, AttributeError) as error:
         raise Unknown(f"{_version()}: {error}") from None
@@ -146,6 +150,24 @@ def _wrap_children(frames: Any, rows: MakeRows, report: Callable[[str, Exception
         return original(self, fmt, scope) if found is None else found
 
     frames._ObjectVariable.get_children_variables = get_children_variables
+
+
+def _wrap_groups(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
+    """Whether a value is a function or a class is asked of its `__class__`, which may hang."""
+    original = frames.get_var_scope
+
+    def get_var_scope(
+        attr_name: str, attr_value: Any, evaluate_name: Any, handle_return_values: bool
+    ) -> str:
+        try:
+            is_known = rows().view.is_ours(attr_value)
+        except Exception as error:
+            report("telling whose a value is", error)
+            is_known = False
+        value = None if is_known else attr_value  # grouped by its name alone
+        return original(attr_name, value, evaluate_name, handle_return_values)
+
+    frames.get_var_scope = get_var_scope
 
 
 def _as_pydevd_lists(

@@ -67,7 +67,8 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 @unseen
 def _unseen_version(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+    of_torch: Any = sys.modules["torch"]._C.TensorBase  # whatever the program's class makes of it
+    return None if of_torch.is_inference(tensor) else of_torch._version.__get__(tensor)
 
 
 def remember(value: object) -> Seen | None:

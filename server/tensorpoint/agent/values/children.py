@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 from .. import debugger_files
 from ..tensors import unseen, version_of
@@ -26,7 +26,7 @@ from .kinds import (
     settings_of,
 )
 from .known import Known
-from .nodes import Child, Node, Page, leaf, on_request
+from .nodes import Child, Node, Page, is_node, leaf, on_request
 from .origin import Place, definition, maker, unplaced
 from .pages import as_tensor, is_long, sequence_node, values_node
 from .plain import (
@@ -68,7 +68,7 @@ class Children:
 
         `neighbours` are values that may share its memory.
         """
-        if isinstance(value, Node):
+        if is_node(value):
             return [] if value.children is None else value.children(page)
         if is_tensor(value):
             return self._of_tensor(value, frame, neighbours)
@@ -82,7 +82,7 @@ class Children:
             node = sequence_node(value)
             assert node.children is not None
             return node.children(page)
-        if kind_of(value) is not None and not isinstance(value, (list, tuple)):
+        if kind_of(value) is not None and not issubclass(type(value), (list, tuple)):
             return _of_container(value)
         return None
 
@@ -174,7 +174,7 @@ def _hooks_of(held: dict[str, Any]) -> list[Child]:
     return [
         Child(table.strip("_").removesuffix("_hooks"), hook)
         for table, hooks in held.items()
-        if table.endswith("_hooks") and isinstance(hooks, dict)
+        if table.endswith("_hooks") and issubclass(type(hooks), dict)
         for hook in hooks.values()
     ]
 
@@ -319,6 +319,11 @@ class Raw:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def is_raw(value: object) -> TypeGuard[Raw]:
+    """By its real type, as `is_node`."""
+    return issubclass(type(value), Raw)
 
 
 def raw_node(value: Any) -> Node:

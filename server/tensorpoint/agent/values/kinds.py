@@ -197,7 +197,7 @@ def settings_of(module: Any) -> str:
     return ", ".join(
         f"{value}" if name in _SETTINGS[:4] else f"{name}={value}"
         for name, value in found
-        if isinstance(value, (int, float, tuple))
+        if issubclass(type(value), (int, float, tuple))
     )
 
 
@@ -273,7 +273,7 @@ def _mapping_line(value: Any) -> str:
 def _cache_line(cache: Any) -> str:
     layers = held_by(cache).get("layers")
     tensors = [tensor for layer in layers or () for tensor in _tensors_in(layer)]
-    count = len(layers) if isinstance(layers, list) else 0
+    count = len(layers) if layers is not None and issubclass(type(layers), list) else 0
     size = sum(elements_of(item) * read(item, "dtype").itemsize for item in tensors)
     first = f", each {_inner(tensors[0])}" if tensors else ", empty"
     bytes_of = f", {size_in_words(size)}" if tensors else ""

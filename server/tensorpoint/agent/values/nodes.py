@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Node:
     can_be_set: bool = False
     #: Other fields of a DAP variable.
     more: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def is_node(value: object) -> TypeGuard[Node]:
+    """By its real type: `isinstance` would ask a value of the program's for its `__class__`."""
+    return issubclass(type(value), Node)
 
 
 def leaf(text: object) -> Node:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .children import Raw
-from .nodes import ALL, Node, Page
+from .children import is_raw
+from .nodes import ALL, Page, is_node
 from .view import View
 
 
@@ -51,13 +51,13 @@ class Rows:
 
     def raw(self, variable: Any) -> Any:
         """The value that is to be listed with all its attributes, in a tuple; None for others."""
-        return (variable.value.value,) if isinstance(variable.value, Raw) else None
+        return (variable.value.value,) if is_raw(variable.value) else None
 
 
 def _row(variable: Any, view: View, context: str | None) -> dict[str, Any] | None:
     """The DAP variable for a value of ours; None for pydevd's own."""
     value = variable.value
-    if isinstance(value, Raw):
+    if is_raw(value):
         return {
             "name": variable.name,
             "value": "",
@@ -67,13 +67,13 @@ def _row(variable: Any, view: View, context: str | None) -> dict[str, Any] | Non
     text = view.text(value, context)
     if text is None:
         return None
-    is_node = isinstance(value, Node)
+    node = value if is_node(value) else None
     returned = bool(getattr(variable, "_is_return_value", False))
     frame = getattr(variable, "frame", None)
     row: dict[str, Any] = {
         "name": f"(return) {variable.name}" if returned else variable.name,
         "value": text,
-        "type": value.kind if is_node else type(value).__name__,
+        "type": node.kind if node is not None else type(value).__name__,
         "variablesReference": (
             variable.get_variable_reference() if view.is_container(value) else 0
         ),
@@ -81,9 +81,9 @@ def _row(variable: Any, view: View, context: str | None) -> dict[str, Any] | Non
     if variable.evaluate_name is not None:
         row["evaluateName"] = variable.evaluate_name
     presentation: dict[str, Any] = {}
-    if returned or (is_node and not value.can_be_set):
+    if returned or (node is not None and not node.can_be_set):
         presentation["attributes"] = ["readOnly"]
-    if is_node and value.lazy:
+    if node is not None and node.lazy:
         presentation["lazy"] = True
     hint = view.hint(value, str(variable.name), frame)
     if "indexedVariables" in hint:

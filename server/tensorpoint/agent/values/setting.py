@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .assign import set_element
-from .nodes import Node, Page
+from .nodes import Page, is_node
 from .plain import is_module, is_tensor
 from .view import View
 
@@ -22,7 +22,7 @@ class Setting:
         """Set a row below a pydevd variable; returns what it says then, None if it isn't ours."""
         self._view.changed()
         owner = getattr(variable, "value", None)
-        if isinstance(owner, Node) and owner.assign is not None:
+        if is_node(owner) and owner.assign is not None:
             note = _set_element(variable, name, text)
         elif is_tensor(owner) or is_module(owner):
             note = _set_attribute(variable, name, text)
@@ -64,7 +64,7 @@ def _set_attribute(variable: Any, name: str, text: str) -> str:
 def _now(variable: Any, name: str) -> str:
     """What the row says after it was set."""
     value = variable.value
-    if isinstance(value, Node):
+    if is_node(value):
         position = int(name.strip("[]"))
         page = Page("indexed", position - value.first, 1)
         found = value.children(page) if value.children is not None else ()

@@ -19,7 +19,7 @@ from .cache import Cache
 from .children import Children
 from .kinds import is_array, is_storage, kind_of
 from .known import Known
-from .nodes import Child, Node, Page
+from .nodes import Child, Page, is_node
 from .origin import assigned, definition
 from .pages import is_long
 from .plain import is_hollow, is_module, is_parameter, is_tensor, read
@@ -69,7 +69,7 @@ class View:
 
     def text(self, value: Any, context: str | None) -> str | None:
         """The row's text; None for what is left to pydevd, and to torch's own repr."""
-        if isinstance(value, Node):
+        if is_node(value):
             return value.text
         if is_storage(value):  # its own repr lists every element
             return self._summaries.short(value)
@@ -94,7 +94,7 @@ class View:
 
     def hint(self, value: Any, name: str, frame: FrameType | None) -> dict[str, Any]:
         """What else DAP says of a row: how many children, memory, and where it comes from."""
-        if isinstance(value, Node):
+        if is_node(value):
             hint = {**value.more}
             if value.indexed:
                 hint["indexedVariables"] = value.indexed
@@ -125,13 +125,13 @@ class View:
 
     def is_container(self, value: Any) -> bool:
         """Whether there is something below it."""
-        if isinstance(value, Node):
+        if is_node(value):
             return value.children is not None
         return not is_storage(value)
 
     def is_ours(self, value: Any) -> bool:
         """Whether it is shown by us."""
-        return isinstance(value, Node) or is_long(value) or kind_of(value) is not None
+        return is_node(value) or is_long(value) or kind_of(value) is not None
 
 
 def _length(values: Any) -> str:
