@@ -65,6 +65,20 @@ class Host:
     def status(self) -> Status:
         return self.client.status()
 
+    @contextlib.contextmanager
+    def counting_runs(self) -> Iterator[list[int]]:
+        """How many programs were forked within this, once it has ended; none of our own processes.
+
+        By environment: the host may let go meanwhile of one that another test has used.
+        """
+        counted: list[int] = []
+        before = self._runs()
+        yield counted
+        counted.append(sum(runs - before.get(key, 0) for key, runs in self._runs().items()))
+
+    def _runs(self) -> dict[str, int]:
+        return {each.key: each.runs for each in self.status().zygotes if each.flags != ("-P",)}
+
     def log(self) -> str:
         return "\n".join(
             path.read_text(errors="replace") for path in sorted((self.folder / "log").iterdir())

@@ -23,17 +23,13 @@ def executable(shared_host: Host) -> str:
     return made.stdout.strip()
 
 
-def runs(host: Host) -> int:
-    return sum(zygote.runs for zygote in host.status().zygotes)
-
-
 def test_it_is_python(shared_host: Host, executable: str, write: Write) -> None:
     program = write("import sys, torch\nprint(sys.argv, sys.executable)\nsys.exit(4)\n")
-    before = runs(shared_host)
-    result = run([executable, str(program), "a", "b c"], shared_host.environment)
+    with shared_host.counting_runs() as runs:
+        result = run([executable, str(program), "a", "b c"], shared_host.environment)
     assert (result.returncode, result.stderr) == (4, "")
     assert result.stdout == f"{[str(program), 'a', 'b c']} {sys.executable}\n"
-    assert runs(shared_host) == before + 1
+    assert runs == [1]
 
 
 def test_an_interpreter_is_looked_up_as_a_shell_does(shared_host: Host) -> None:
@@ -77,13 +73,13 @@ def test_torchrun_starts_its_ranks_from_it(
     )
     # As torchrun sets it for its ranks where it isn't set: they are another environment.
     shared_host.acquire(OMP_NUM_THREADS="1")
-    before = runs(shared_host)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     environment = {**shared_host.environment, "PYTHON_EXEC": executable}
-    result = run([executable, *torchrun, str(program)], environment)
+    with shared_host.counting_runs() as runs:
+        result = run([executable, *torchrun, str(program)], environment)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"rank {n} sum 6.0 {n}" for n in range(4)]
-    assert runs(shared_host) == before + 5
+    assert runs == [5]
 
 
 def test_a_debug_configuration_may_name_it(
@@ -94,11 +90,11 @@ def test_a_debug_configuration_may_name_it(
         monkeypatch.setenv(name, value)
     program = write("x = 1\nbreakpoint()\nprint(x)\n")
     shared_host.acquire(PYTHONPATH=str(SERVER))
-    before = runs(shared_host)
-    with Session(adapter=[sys.executable, "-m", "debugpy.adapter"]) as session:
+    adapter = [sys.executable, "-m", "debugpy.adapter"]
+    with shared_host.counting_runs() as runs, Session(adapter=adapter) as session:
         session.launch(program, python=[executable], filters=[])
         stopped = session.stopped()
         assert session.evaluate("x", stopped) == "1"
         session.resume(stopped)
         assert session.exit_code() == 0
-    assert runs(shared_host) >= before + 1
+    assert runs[0] >= 1

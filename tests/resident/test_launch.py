@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +36,9 @@ def _find(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(name, host.environment[name])
 
 
-@contextlib.contextmanager
-def counting_runs(host: Host) -> Iterator[list[int]]:
-    """How many programs the zygotes have run within this, once it has ended."""
-    runs: list[int] = []
-    before = _runs(host)
-    yield runs
-    runs.append(_runs(host) - before)
-
-
-def _runs(host: Host) -> int:
-    """Without those of our own processes."""
-    return sum(zygote.runs for zygote in host.status().zygotes if zygote.flags != ("-P",))
-
-
 def test_a_nan_stops_and_the_session_is_an_ordinary_one(resident: Host, write: Write) -> None:
     program = write(GATE + "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(7)\n")
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.launch(program)
         stopped = session.stopped()
         assert session.places(stopped)[1] == ("program.py", line_of(program, "# call gate"))
@@ -97,7 +81,7 @@ def test_stop_on_entry_arguments_environment_and_input(resident: Host, write: Wr
     os.environ["HIDDEN"] = "yes"
     given: Message = {"env": {"GIVEN": "given", "HIDDEN": None}, "args": ["a", "b c"]}
     try:
-        with counting_runs(resident) as runs, Session() as session:
+        with resident.counting_runs() as runs, Session() as session:
             session.launch(program, stopOnEntry=True, cwd=str(program.parent), **given)
             stopped = session.stopped()
             assert (stopped["reason"], session.top(stopped)) == ("entry", ("program.py", 1))
@@ -120,7 +104,7 @@ def test_a_module_and_code_are_launched(resident: Host, write: Write, kind: str)
     target = (
         "mod" if kind == "module" else "import sys; print('name', __name__); breakpoint()\nx = 1"
     )
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.initialize()
         session.start("launch", cwd=str(folder), console="internalConsole", **{kind: target})
         session.configure()
@@ -156,7 +140,7 @@ def test_the_program_ends_with_its_session(resident: Host, write: Write, how: st
 
 def test_without_debugging_the_program_runs_alone(resident: Host, write: Write) -> None:
     program = write("import sys\nprint(sys.gettrace(), 'debugpy' in sys.modules, sys.argv)\n")
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.initialize()
         number = session.send(
             "launch", program=str(program), console="internalConsole", noDebug=True
@@ -169,7 +153,7 @@ def test_without_debugging_the_program_runs_alone(resident: Host, write: Write) 
 
 def test_in_a_terminal(resident: Host, write: Write) -> None:
     program = write(GATE)
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.launch(program, console="integratedTerminal")
         stopped = session.stopped()
         assert len(session.terminals) == 1
@@ -195,7 +179,7 @@ def test_children_are_debugged_as_well(resident: Host, write: Write) -> None:
         """
     )
     place = {str(program): [line_of(program, "# here")]}
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.launch(program, breakpoints={str(program): []})
         with session.child(breakpoints=place) as child:
             stopped = child.stopped()
@@ -213,7 +197,7 @@ def test_children_are_debugged_as_well(resident: Host, write: Write) -> None:
 )
 def test_it_can_be_switched_off(resident: Host, write: Write, given: dict[str, Any]) -> None:
     program = write("print('out')\n")
-    with counting_runs(resident) as runs, Session() as session:
+    with resident.counting_runs() as runs, Session() as session:
         session.launch(program, **given)
         assert session.exit_code() == 0
         assert "resident" not in session.output()

@@ -26,11 +26,6 @@ def environment(host: Host) -> dict[str, str]:
     return variables
 
 
-def runs(host: Host) -> int:
-    """Programs that were run, our own processes not counted."""
-    return sum(zygote.runs for zygote in host.status().zygotes if zygote.flags != ("-P",))
-
-
 def test_a_stop_is_reported_and_streams_are_the_callers(shared_host: Host, write: Write) -> None:
     # What is there before the program has imported it tells a fork from a fresh interpreter.
     program = write(
@@ -38,14 +33,14 @@ def test_a_stop_is_reported_and_streams_are_the_callers(shared_host: Host, write
     )
     shared_host.acquire(PYTHONPATH=str(SERVER))
     for options, forked in (([], 1), (["--no-resident"], 0)):
-        before = runs(shared_host)
         command = [*RUN, "--json", *options, str(program), "a", "b c"]
-        result = run(command, environment(shared_host), input="text")
+        with shared_host.counting_runs() as runs:
+            result = run(command, environment(shared_host), input="text")
         assert result.returncode == 3, result.stderr
         assert f"read text ['a', 'b c'] {bool(forked)}\n" in result.stderr
         (stop,) = map(json.loads, result.stdout.splitlines())
         assert stop["module"] == "gate"
-        assert runs(shared_host) - before == forked
+        assert runs == [forked]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +51,10 @@ def test_the_status_is_the_programs(
     shared_host: Host, write: Write, code: str, status: int
 ) -> None:
     shared_host.acquire(PYTHONPATH=str(SERVER))
-    before = runs(shared_host)
-    result = run([*RUN, str(write(code))], environment(shared_host))
+    with shared_host.counting_runs() as runs:
+        result = run([*RUN, str(write(code))], environment(shared_host))
     assert result.returncode in (status, 128 - status), result.stderr
-    assert runs(shared_host) == before + 1
+    assert runs == [1]
 
 
 def test_signals_reach_the_program(shared_host: Host, write: Write) -> None:

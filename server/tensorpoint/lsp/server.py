@@ -53,6 +53,8 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(
 _WATCHED = ("**/*.py", "**/pyproject.toml")
 #: A client that can't be told to ask again waits so long for what is being traced.
 _WAIT_S = 20.0
+#: Times that graph breaks are looked for, as long as what is traced has changed meanwhile.
+_TRIES = 5
 #: How often it is looked whether a debug run has ended: the time of one folder.
 _RUNS_S = 2.0
 
@@ -474,16 +476,24 @@ class Server(LanguageServer):
 
     async def _graph_breaks(self, uri: str) -> str:
         """The command: diagnostics at each line where torch.compile would break the graph."""
-        source = source_of(self.workspace, uri)
-        if source is not None:
-            await self._settled(source.key)
-            source = source_of(self.workspace, uri)
-        said = "it is not open here."
-        if source is not None:
-            said = words.graph_breaks(await self._traces.find_breaks(source))
+        said = await self._find_breaks(uri)
         text = f"Graph breaks of {uri.rpartition('/')[2]}: {said}"
         self.window_show_message(types.ShowMessageParams(types.MessageType.Info, text))
         return said
+
+    async def _find_breaks(self, uri: str) -> str:
+        # The end of a debug run, a saved file or an edit can change meanwhile what is traced.
+        for _ in range(_TRIES):
+            source = source_of(self.workspace, uri)
+            if source is not None:
+                await self._settled(source.key)
+                source = source_of(self.workspace, uri)
+            if source is None:
+                return "it is not open here."
+            found = await self._traces.find_breaks(source)
+            if found is not None:
+                return words.graph_breaks(found)
+        return "what is traced changes all the time; ask again."
 
 
 def _known(path: str) -> tuple[tuple[KnownCall, ...], str]:

@@ -164,9 +164,10 @@ class Traces:
             entry.shown = (entry.known, lines, table)
         return entry.shown[2], entry.problem
 
-    async def find_breaks(self, source: Source) -> ShapeTable | str:
+    async def find_breaks(self, source: Source) -> ShapeTable | str | None:
         """Trace a settled source once more with torch.compile; a sentence where there is no answer.
 
+        None if what is traced has changed meanwhile: the answer would be of what is there no more.
         What is found stays until the source is traced again.
         """
         entry = self._entries.get(source.key)
@@ -175,10 +176,10 @@ class Traces:
             return "" if entry is None else entry.problem
         async with self._slots, self._shown(os.path.basename(wanted.path)):
             outcome = await self._ask(wanted, entry.environment, symbolic=True, breaks=True)
+        if self._entries.get(source.key) is not entry or entry.wanted != wanted:
+            return None
         if outcome.value is None:
             return _problem(outcome)
-        if self._entries.get(source.key) is not entry or entry.wanted != wanted:
-            return "what is traced has changed meanwhile; ask again."
         self._take(entry, source, outcome, more_comes=False)
         self._keep(entry, wanted, source, outcome.value)
         return outcome.value

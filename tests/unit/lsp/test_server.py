@@ -455,7 +455,7 @@ def test_graph_breaks_are_asked_for_by_command() -> None:
             "type": 3,
             "message": f"Graph breaks of {PATH.rpartition('/')[2]}: torch.compile finds none.",
         }
-        # An answer about a text that is there no more is not shown.
+        # An answer about a text that is there no more is not shown: the new text is looked at.
         client.tracer.gate.clear()
         number = client.ask("workspace/executeCommand", **command)
         asked = len(client.tracer.requests)
@@ -463,7 +463,9 @@ def test_graph_breaks_are_asked_for_by_command() -> None:
         client.change(NET + "\n", 2)
         await client.until(lambda: len(client.tracer.requests) > asked + 1)
         client.tracer.gate.set()
-        assert "changed meanwhile" in (await client.answer(number))["result"]
+        assert (await client.answer(number))["result"] == "torch.compile finds none."
+        looked_at = [request.text for request in client.tracer.requests if request.breaks]
+        assert looked_at == [NET, NET, NET + "\n"]
 
     run(body)
 
