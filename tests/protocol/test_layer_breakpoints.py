@@ -92,6 +92,30 @@ def test_by_class_at_the_exit_and_in_backward_of_a_layer() -> None:
         assert session.exit_code() == 0
 
 
+def test_a_step_from_a_layer_breakpoint_does_not_stop_there_again() -> None:
+    def at(session: Session, event: str) -> Any:
+        """By layers from the breakpoint where a step has ended before its time."""
+        stopped = session.stopped()
+        assert stopped["tensorpoint"]["event"] == event, stopped
+        session.console("tp step layer")
+        return session.stopped()
+
+    with Session() as session:
+        names = ("layers.0.mlp", "layers.0.mlp.act", "Net@exit")
+        launch(session, *({"name": f"layer:{name}", "condition": "step == 0"} for name in names))
+        stopped = session.step("stepIn", at(session, "layer.entry"))
+        assert stopped["description"] == "Entering layers.0.mlp.up (Linear)"
+        session.request("stepIn", threadId=stopped["threadId"])
+        stopped = session.step("stepIn", at(session, "layer.entry"))
+        assert stopped["description"] == "Entering layers.0.mlp.down (Linear)"
+        for layer in ("layers.0.mlp (Mlp)", "layers.0 (Block)"):
+            stopped = session.step("stepOut", stopped)
+            assert stopped["description"] == f"Leaving {layer}"
+        session.request("stepOut", threadId=stopped["threadId"])
+        stopped = session.step("stepOut", at(session, "layer.exit"))
+        assert stopped["description"] == "Entering (root) (Net) in backward"
+
+
 def test_conditions_see_the_call_and_leave_no_name_behind() -> None:
     with Session() as session:
         launch(

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Write
-from tests.protocol.dap import Session, eventually, line_of
+from tests.protocol.dap import Message, Session, eventually, line_of
 from tests.protocol.test_layer_steps import at_a_layer, no_breakpoints
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
 TWO_TRAININGS = Path(__file__).parent / "layers" / "two_trainings.py"
+TWO_BACKWARDS = Path(__file__).parent / "layers" / "two_backwards.py"
 SIDE_BY_SIDE = Path(__file__).parent / "layers" / "side_by_side.py"
 
 
@@ -152,6 +153,48 @@ def test_two_threads_that_step_take_turns() -> None:
         assert "fault" not in session.output("important"), session.output("important")
         inner = {name: thread for thread, name in met if name in ("1 (ReLU)", "1 (Tanh)")}
         assert len(set(inner.values())) == 2, met
+
+
+def grad_output(session: Session, stopped: Message) -> str:
+    scope = session.scopes(stopped)["Gradients"]
+    rows = session.request("variables", variablesReference=scope)["variables"]
+    return next((row["value"] for row in rows if row["name"] == "grad_output"), "none")
+
+
+def test_two_backward_passes_at_once_have_their_own_layers_and_gradients() -> None:
+    with Session() as session:
+        session.launch(TWO_BACKWARDS, filters=[], functions=[{"name": "layer:Own"}])
+        gradients = {"ReLU": "f32[1, 2] cpu", "Tanh": "f32[1, 3] cpu"}
+        for kind, gradient in gradients.items():
+            session.stopped()
+            session.console("tp step layer")
+            stopped = session.stopped()
+            for layer in ("Entering lower (Linear)", f"Entering kind ({kind})"):
+                stopped = session.step("stepIn", stopped)
+                assert stopped["description"] == layer
+            stopped = session.step("stepIn", stopped)
+            assert stopped["description"] == "Leaving (root) (Own)"
+            stopped = session.step("stepIn", stopped)
+            assert stopped["description"] == "Entering (root) (Own) in backward"
+            assert grad_output(session, stopped) == gradient
+            # The other comes while this one waits in its backward pass.
+            session.evaluate("released.set()", stopped)
+            session.request("stepIn", threadId=stopped["threadId"])
+        # Both go on now. Who comes first is told; the other may end its step meanwhile.
+        stopped = session.stopped()
+        met: list[str] = []
+        while True:
+            met.append(stopped["description"].removesuffix(" in backward"))
+            kind = "ReLU" if "ReLU" in met[0] else "Tanh"
+            assert grad_output(session, stopped) == gradients[kind]
+            if met[-1].startswith("Leaving"):
+                break
+            thread, stopped = stopped["threadId"], session.step("stepIn", stopped)
+            assert stopped["threadId"] == thread
+        assert met == [f"Entering kind ({kind})", "Entering lower (Linear)", "Leaving (root) (Own)"]
+        session.resume(stopped)
+        assert session.exit_code() == 0
+        assert "fault" not in session.output("important"), session.output("important")
 
 
 PENDING = """\

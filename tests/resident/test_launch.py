@@ -374,7 +374,8 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
 
 def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: Write) -> None:
     program = write(
-        "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.05)\n"
+        "import os, time\nprint(os.getpid(), flush=True)\n"
+        "for n in range(600):\n    print(n, flush=True)\n    time.sleep(0.05)\n"
     )
     process = subprocess.Popen(
         shared_host.command(str(program)),
@@ -383,8 +384,7 @@ def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: 
         start_new_session=True,
     )
     assert process.stdout is not None
-    process.stdout.readline()
-    (child,) = (pid for z in shared_host.status().zygotes for pid in z.running)
+    child = int(process.stdout.readline())
     process.send_signal(signal.SIGTSTP)
     eventually(lambda: _state(child) == "T" and _state(process.pid) == "T", "both stopped")
     process.send_signal(signal.SIGCONT)

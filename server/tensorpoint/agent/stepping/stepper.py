@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 #: Suspends a thread: the frame to show, what goes into `stopped`, live objects.
 Show = Callable[[FrameType, dict[str, Any], dict[str, Any]], bool]
-_ENGINE = "_engine_run_backward"
 
 
 class StepError(Exception):
@@ -71,16 +70,14 @@ class Stepper:
         #: By thread ident: of the program's own thread, also where autograd's goes for it.
         self._goals: dict[int, Goal] = {}
         self._views: dict[int, View] = {}
+        #: By thread ident: where a breakpoint has stopped: layer and phase, which we hear of next.
+        self._told: dict[int, tuple[weakref.ref[Module], str]] = {}
         #: By thread ident: the suspended threads, as the client knows them.
         self._suspended: dict[int, int] = {}
         #: Whether a step was asked for at this stop: else the program goes on, with all threads.
         self._is_asked = False
         self._returns = Returns()
-        self._backward = Backward(self._on_backward_layer, self._owner)
-        #: The threads that wait in a backward pass, which threads of autograd's serve at times.
-        self._passes: list[int] = []
-        #: Modules that the parameters' gradients have led to in this pass.
-        self._seen: set[int] = set()
+        self._backward = Backward(self._on_backward_layer)
         #: The root that was last shown.
         self._root: Callable[[], Module | None] = lambda: None
         #: Lists what comes by, where that is asked for.
@@ -108,7 +105,9 @@ class Stepper:
             if not 0 <= target < len(view.targets):
                 raise StepError("this child layer is not known any more: ask for the targets again")
             aimed = view.targets[target]
-        owner = self._owner()
+        owner = self._backward.owner()
+        if self.is_on and view.layers and not view.by_step:
+            self._told[get_ident()] = weakref.ref(view.top.module), view.top.phase
         self._start()
         self._is_asked = True
         self._goals[owner] = Goal(how, view.level, None if aimed is None else weakref.ref(aimed))
@@ -170,6 +169,7 @@ class Stepper:
     def stop(self) -> None:
         """Nobody steps any more: leave nothing behind."""
         self._goals.clear()
+        self._told.clear()
         self._returns.clear()
         self._backward.clear()
         if self.is_on:
@@ -179,11 +179,11 @@ class Stepper:
     def after_fork(self) -> None:
         """The child's threads step no more."""
         self._goals.clear()
+        self._told.clear()
         self._views.clear()
         self._suspended.clear()
         self._returns = Returns()
-        self._backward = Backward(self._on_backward_layer, self._owner)
-        self._passes.clear()
+        self._backward = Backward(self._on_backward_layer)
         self.is_on = False
 
     def _before_suspension(self, frame: FrameType) -> None:
@@ -191,7 +191,7 @@ class Stepper:
         if not self._suspended:
             self._is_asked = False
         self._suspended[get_ident()] = suspension.dap_thread_id()
-        self._goals.pop(self._owner(), None)
+        self._goals.pop(self._backward.owner(), None)
 
     def _after_suspension(self) -> None:
         self._suspended.pop(get_ident(), None)
@@ -225,7 +225,9 @@ class Stepper:
             inputs = inputs_of(call.module, call.args, keywords_of(call))
             named = dict(zip(inputs.names, inputs, strict=True))
             self._trace.note(call.module, "entry", depth, named)
-        if self._ends_at(call.module, depth, entering=True):
+        if not self._is_told(call.module, "entry") and self._ends_at(
+            call.module, depth, entering=True
+        ):
             self._stop_at(call.module, "entry", number=call.number)
 
     def on_leave(self, call: Call, outer: list[Call], output: Any) -> None:
@@ -249,7 +251,9 @@ class Stepper:
         depth = self._backward.depth + len(outer) + 1
         if self._trace is not None:
             self._trace.note(call.module, "exit", depth, None, {"output": output})
-        if self._ends_at(call.module, depth, entering=False):
+        if not self._is_told(call.module, "exit") and self._ends_at(
+            call.module, depth, entering=False
+        ):
             self._stop_at(call.module, "exit", output, number=call.number)
 
     def _returns_seen(self, call: Call) -> None:
@@ -262,8 +266,6 @@ class Stepper:
 
     def on_backward(self, roots: Sequence[Any]) -> None:
         """A backward pass begins."""
-        self._passes.append(get_ident())
-        self._seen.clear()
         self._backward.begin()
 
     def on_backward_end(self, results: Sequence[Any]) -> None:
@@ -271,30 +273,26 @@ class Stepper:
         root = self._backward.unfinished()
         if root is not None:
             self._on_backward_layer(root, False)
-        self._end_backward()
+        self._backward.end()
 
     def on_backward_failed(self) -> None:
         """It ended with an exception."""
-        self._end_backward()
-
-    def _end_backward(self) -> None:
         self._backward.end()
-        if get_ident() in self._passes:
-            self._passes.remove(get_ident())
 
     def on_parameter_gradient(
         self, owner: Module | None, name: str, parameter: Any, norm: float | None
     ) -> None:
         """Of a layer whose forward was not stepped through, only this is heard of."""
-        if not self.is_on or owner is None or owner in self._backward.met:
+        if not self.is_on or owner is None or self._backward.is_met(owner):
             return
-        if id(owner) in self._seen:
+        seen = self._backward.seen
+        if id(owner) in seen:
             return
         chain = self._names.ancestors(owner)
         for depth, module in enumerate(chain, 1):
-            if id(module) in self._seen or module in self._backward.met:
+            if id(module) in seen or self._backward.is_met(module):
                 continue
-            self._seen.add(id(module))
+            seen.add(id(module))
             if self._ends_at(module, depth, entering=True):
                 layers = [
                     Layer(around, self._names.path(around, chain[0]), "backward")
@@ -349,16 +347,13 @@ class Stepper:
 
     # Stopping -------------------------------------------------------------------------------------
 
-    def _owner(self) -> int:
-        """The program's thread that this one works for: its own, but for autograd's threads."""
-        ident = get_ident()
-        if not self._passes or ident in self._passes:
-            return ident
-        inside = sys.modules["torch"]._C._current_graph_task_id() != -1
-        return self._passes[-1] if inside else ident
+    def _is_told(self, module: Module, phase: str) -> bool:
+        """Whether a breakpoint has stopped this thread right here: it is no end of a step again."""
+        told = self._told.pop(get_ident(), None)
+        return told is not None and told[0]() is module and told[1] == phase
 
     def _ends_at(self, module: Any, depth: int, *, entering: bool) -> bool:
-        goal = self._goals.get(get_ident()) or self._goals.get(self._owner())
+        goal = self._goals.get(get_ident()) or self._goals.get(self._backward.owner())
         return goal is not None and goal.is_reached(module, depth, entering=entering)
 
     def _stop_at(
@@ -411,6 +406,7 @@ class Stepper:
             step=None if root is None else self._names.step(root),
             number=number,
             replayed=replayed,
+            by_step=True,
         )
         outermost = view.layers[-1].module
         view.back = no_way_back(view, self._entries.of(outermost), self.order.depths_of(outermost))

@@ -28,6 +28,8 @@ class View:
     #: Why there is no step back from here; None where there is one.
     back: str | None = "step back goes from a stop at a layer: take a step by layers first"
     replayed: bool = False
+    #: Whether a step has ended here; else it is the stop of a breakpoint or a tensorpoint.
+    by_step: bool = False
     step: int | None = None
     root: Any = None
     #: Modules among the children that a step in may be aimed at, by number.
