@@ -8,6 +8,7 @@ function on that one frame, which the interpreter calls since the debugger trace
 
 from __future__ import annotations
 
+import opcode
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -17,6 +18,7 @@ from typing import Any
 OnReturn = Callable[[FrameType, Any], None]
 #: One of the ids that are nobody's by convention.
 _TOOL_ID = 4
+_RETURN = opcode.opmap["RETURN_VALUE"]
 
 
 class Returns:
@@ -57,13 +59,9 @@ class Returns:
 
     def _trace(self, frame: FrameType) -> None:
         before = frame.f_trace
-        raising = False  # to its end: torch raises again what it catches there
 
         def trace(traced: FrameType, event: str, value: Any) -> Any:
-            nonlocal raising
-            if event == "exception":
-                raising = True
-            elif event == "return" and not raising:
+            if event == "return" and _has_returned(traced):
                 self._returned(traced, value)
             if before is not None:
                 before(traced, event, value)
@@ -90,3 +88,11 @@ class Returns:
         act = self._waiting.pop(frame, None)
         if act is not None:
             act(frame, value)
+
+
+def _has_returned(frame: FrameType) -> bool:
+    """Whether a frame that ends does so by `return`, not by an exception that goes through it.
+
+    The interpreter tells a trace function of a "return" in both cases.
+    """
+    return frame.f_code.co_code[frame.f_lasti] == _RETURN
