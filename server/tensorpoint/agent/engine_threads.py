@@ -21,6 +21,7 @@ from .frames import is_internal, outwards
 from .hooks import Replaced
 
 _ENGINE = "_engine_run_backward"
+_NAME = "autograd "
 _DEVICE_THREAD = "pt_autograd_"
 
 
@@ -50,11 +51,13 @@ class EngineThreads:
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
-    current, dummy = threading.current_thread, threading._DummyThread
+    known: dict[int, threading.Thread] = vars(threading)["_active"]
+    dummy, ident = threading._DummyThread, threading.get_ident
 
     @wraps(original)
     def apply(self: Any, *args: Any) -> Any:
-        if isinstance(current(), dummy) and not current().name.startswith("autograd "):
+        thread = known.get(ident())
+        if thread is None or (isinstance(thread, dummy) and not thread.name.startswith(_NAME)):
             greet()
         return original(self, *args)
 
@@ -63,10 +66,20 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def greet() -> None:
     """Name this thread of autograd's and trace it."""
-    thread = threading.current_thread()
+    thread = _current()
     if isinstance(thread, threading._DummyThread):
-        thread.name = f"autograd {_device()}"
+        thread.name = f"{_NAME}{_device()}"
         debugger.enable_tracing()
+
+
+def _current() -> threading.Thread:
+    """This thread, also where nobody has asked for it yet: then Python makes what stands for it.
+
+    The debugger has to be the first, as within `untraced`. By `sys.monitoring` it sees the lines
+    that make it, would make another meanwhile, and answer for a thread that nobody knows.
+    """
+    with debugger.untraced():
+        return threading.current_thread()
 
 
 def _device() -> str:
@@ -83,7 +96,7 @@ def _device() -> str:
 
 def waiting_frame() -> FrameType | None:
     """On a thread of autograd's the program's frame that waits for it; else None."""
-    if not isinstance(threading.current_thread(), threading._DummyThread):
+    if not isinstance(_current(), threading._DummyThread):
         return None
     for ident, top in sys._current_frames().items():
         if ident == threading.get_ident():
