@@ -179,7 +179,10 @@ REPLAYED = (
 #: Why clipping did not make a NaN.
 BEFORE_CLIPPING = "the gradient was NaN before it was clipped"
 #: Why the operation behind a bad loss, or a bad parameter, is not known.
-NO_FORWARD = "what your program computes outside of modules can't be run again"
+NO_FORWARD = (
+    "your program computes it outside of modules, which can't be run again, and what led to it was "
+    "not recorded"
+)
 AFTER_MODEL = "it came to the output of the model from what your program computes of that"
 NOT_RECORDED = "it has overwritten what it was computed from"
 
