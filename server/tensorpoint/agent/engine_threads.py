@@ -19,6 +19,7 @@ from typing import Any
 from . import debugger
 from .frames import is_internal, outwards
 from .hooks import Replaced
+from .tracebacks import leave_out_ours
 
 _ENGINE = "_engine_run_backward"
 _DEVICE_THREAD = "pt_autograd_"
@@ -56,7 +57,11 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(self: Any, *args: Any) -> Any:
         if isinstance(current(), dummy) and not current().name.startswith("autograd "):
             greet()
-        return original(self, *args)
+        try:
+            return original(self, *args)
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
 
     return apply
 

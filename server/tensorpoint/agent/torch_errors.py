@@ -22,6 +22,7 @@ from . import debugger, debugger_files
 from .modules import Names
 from .torch_error_text import Description
 from .torch_places import calling, is_call, is_library, is_of_torch, is_torchs, places_of
+from .tracebacks import without_ours
 
 #: What torch's operations raise; its other exceptions (AttributeError, ...) speak for themselves.
 _TYPES = (RuntimeError, IndexError, TypeError, ValueError, AssertionError)
@@ -109,8 +110,8 @@ def _print(error_type: type[BaseException], value: Any, trace: TracebackType | N
 
 
 def _of_the_program(value: BaseException, trace: TracebackType | None) -> TracebackType | None:
-    """The traceback as `python` would show it, without the debugger's frames at its root."""
-    first = trace
+    """The traceback as `python` would show it, without the debugger's frames and ours."""
+    first = without_ours(trace)
     while first is not None and _starts_the_program(first.tb_frame):
         first = first.tb_next
     # Of an error of syntax nothing is left, as it is with `python`; else it is the debugger's own.
