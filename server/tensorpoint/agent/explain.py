@@ -105,6 +105,11 @@ PAST_OUTPUTS = (
     "It did not come through the module's output: the parameter is used elsewhere, or it is the "
     "gradient of a gradient (create_graph=True)."
 )
+#: The same where both are possible.
+MAYBE_PAST_OUTPUTS = (
+    "The gradients that came into the module were finite. Its own backward made it, or it came "
+    "past the module's output, as the gradient of a gradient (create_graph=True)."
+)
 #: A bad gradient on a device that isn't waited for.
 LATE = (
     "It is the first bad one in the order of backward, found when the pass was over, since on this "
