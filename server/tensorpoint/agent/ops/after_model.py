@@ -99,8 +99,10 @@ class AfterModel:
 
     def left_by(self, backward: AfterModelBackward) -> AfterModel | None:
         """What is left of it after a backward: losses of models that it did not come to."""
-        if backward.passed.issuperset(self.calls):
+        left = [call for call in backward.before if call not in backward.passed]
+        if not left:
             return None
+        self.calls = deque(left, maxlen=_MAX_CALLS)
         self.forwards.forget(backward.numbers)
         self.is_old = True
         return self
@@ -149,8 +151,10 @@ class AfterModelBackward:
         #: Reentrant checkpoints that are run, innermost last, and what records their forward.
         self._checkpoints: list[Any] = []
         self._mode: Any = None
-        #: The models' calls that the pass comes to, and the numbers of the nodes before them.
+        #: The models' calls before it (a checkpoint adds others), and those that it comes to.
+        self.before = tuple(after.calls)
         self.passed: set[ModelCall] = set()
+        #: The numbers of the nodes that it looks at.
         self.numbers: set[int] = set()
         #: Whether it comes to what was computed before all that is known.
         self.has_earlier = False

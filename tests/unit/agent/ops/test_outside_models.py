@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tensorpoint.agent.ops import after_model
 from tests.unit.agent.ops.test_after_model import BY_ROOT, line_of
@@ -133,6 +134,25 @@ def test_a_bad_gradient_of_a_loss_around_a_teachers_call() -> None:
         distance().backward()
     assert agent.report == BY_ROOT
     assert named(agent)[1] == line_of(distance, ".sqrt()")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_that_calls_its_layers_again_leaves_nothing_to_wait_for(
+    reentrant: bool,
+) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.block = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return checkpoint(self.block, self.first(x), use_reentrant=reentrant)
+
+    model = Model()
+    with locating() as agent:
+        model(torch.randn(4, 3)).square().sum().backward()
+        assert not torch._C._len_torch_dispatch_stack()
+    assert not agent.located
 
 
 # What no model has made --------------------------------------------------------------------------
