@@ -184,6 +184,34 @@ def test_an_uncaught_exception_prints_its_traceback(program: Callable[[str], Pat
     assert "tensorpoint" not in done.stderr.replace(str(SERVER), "")
 
 
+def test_an_exception_raised_in_a_backward_is_as_python_prints_it(
+    program: Callable[[str], Path],
+) -> None:
+    path = program("""
+import torch
+
+class Act(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ torch.ones(5, 5)
+
+Act.apply(torch.nn.Linear(3, 3)(torch.ones(2, 3))).sum().backward()
+""")
+    plain = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    traceback = plain.stderr[plain.stderr.index("Traceback") :]
+    assert "in backward\n    return gradient" in traceback
+    done = run(path)
+    assert done.returncode == 1
+    assert done.stderr[done.stderr.index("Traceback") :].startswith(traceback), done.stderr
+    assert "tensorpoint: In @, at" in done.stderr
+
+
 def test_arguments_and_stdin_reach_the_program_untouched(program: Callable[[str], Path]) -> None:
     path = program("import sys\nprint(sys.argv[1:], sys.stdin.read())\n")
     arguments = ["--json", "--on", "x", "-m", "a b", "", "*", "--", "-h"]

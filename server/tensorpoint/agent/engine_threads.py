@@ -19,6 +19,7 @@ from typing import Any
 from . import debugger
 from .frames import is_internal, outwards
 from .hooks import Replaced
+from .tracebacks import leave_out_ours
 
 _ENGINE = "_engine_run_backward"
 _NAME = "autograd "
@@ -59,7 +60,11 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
         thread = known.get(ident())
         if thread is None or (isinstance(thread, dummy) and not thread.name.startswith(_NAME)):
             greet()
-        return original(self, *args)
+        try:
+            return original(self, *args)
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
 
     return apply
 

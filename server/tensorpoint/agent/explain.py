@@ -105,6 +105,11 @@ PAST_OUTPUTS = (
     "It did not come through the module's output: the parameter is used elsewhere, or it is the "
     "gradient of a gradient (create_graph=True)."
 )
+#: The same where both are possible.
+MAYBE_PAST_OUTPUTS = (
+    "The gradients that came into the module were finite. Its own backward made it, or it came "
+    "past the module's output, as the gradient of a gradient (create_graph=True)."
+)
 #: A bad gradient on a device that isn't waited for.
 LATE = (
     "It is the first bad one in the order of backward, found when the pass was over, since on this "
@@ -179,7 +184,10 @@ REPLAYED = (
 #: Why clipping did not make a NaN.
 BEFORE_CLIPPING = "the gradient was NaN before it was clipped"
 #: Why the operation behind a bad loss, or a bad parameter, is not known.
-NO_FORWARD = "what your program computes outside of modules can't be run again"
+NO_FORWARD = (
+    "your program computes it outside of modules, which can't be run again, and what led to it was "
+    "not recorded"
+)
 AFTER_MODEL = "it came to the output of the model from what your program computes of that"
 NOT_RECORDED = "it has overwritten what it was computed from"
 

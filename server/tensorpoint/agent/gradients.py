@@ -34,6 +34,7 @@ from .modules import Call, Names
 from .quiet import is_quiet
 from .quiet import state as quiet
 from .tensors import norm_of, norms_of, unseen, version_of
+from .tracebacks import leave_out_ours
 from .watches.base import hearing
 
 if TYPE_CHECKING:
@@ -289,7 +290,11 @@ class Gradients:
             if inside or unheard:
                 if not unheard:
                     self._tell("on_inner_backward", t_outputs)
-                return run_backward(t_outputs, *args, **kwargs)
+                try:
+                    return run_backward(t_outputs, *args, **kwargs)
+                except BaseException as error:
+                    leave_out_ours(error)
+                    raise
             ident = get_ident()
             self._states[ident] = debugger.thread_state()
             try:
@@ -297,9 +302,10 @@ class Gradients:
                 self._tell("on_backward", t_outputs)
                 results = run_backward(t_outputs, *args, **kwargs)
                 self._read_late()
-            except BaseException:
+            except BaseException as error:
                 self._late.clear()
                 self._tell("on_backward_failed")
+                leave_out_ours(error)
                 raise
             finally:
                 self._states.pop(ident, None)

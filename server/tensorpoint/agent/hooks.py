@@ -20,6 +20,7 @@ from . import debugger
 from .hit import Hit
 from .modules import Call, Names, frame_of_call, running_calls
 from .quiet import is_quiet
+from .tracebacks import leave_out_ours
 from .watches.base import hearing
 
 if TYPE_CHECKING:
@@ -387,8 +388,9 @@ def _watch_compiled_calls(module_class: Any, hooks: Callable[[], _Pair | None]) 
             before(self, call_args)
             try:
                 output = compiled(*call_args, **call_kwargs)
-            except Exception:
+            except Exception as error:
                 after(self, call_args, {})
+                leave_out_ours(error)
                 raise
             after(self, call_args, call_kwargs, output)
             return output

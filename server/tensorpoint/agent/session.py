@@ -188,7 +188,7 @@ class Agent:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
         debugger_threads.continue_stacks(waiting_frame)
-        errors = TorchErrors(self._names)
+        errors = TorchErrors(self._names, self._locator.failed)
         debugger.describe_exceptions(errors.describe, calls_torch, self._report)
         when_imported("torch", self._on_torch)
         if debugger.has_trace_function():

@@ -31,6 +31,7 @@ from .points import Listening, Point, replace_names
 from .quiet import is_quiet
 from .scaling import Scaling
 from .told import is_number, scored, weighted
+from .tracebacks import leave_out_ours
 from .watches.base import hearing
 
 if TYPE_CHECKING:
@@ -241,11 +242,15 @@ class Taps:
                 else:
                     if note is not None:
                         noted = {number: note, **(noted or {})}
-            if overridden((*args, *kwargs.values())):
-                with point.aside():
+            try:
+                if overridden((*args, *kwargs.values())):
+                    with point.aside():
+                        result = original(*args, **kwargs)
+                else:
                     result = original(*args, **kwargs)
-            else:
-                result = original(*args, **kwargs)
+            except BaseException as error:
+                leave_out_ours(error)
+                raise
             for number, tap in enumerate(point.taps):
                 if tap.after is None or tap.topic in failed:
                     continue

@@ -14,7 +14,9 @@ from .modules import Names
 from .ops import modified
 from .ops.operands import Operand, Site, argument_in, tensors_in
 from .ops.peek import UNKNOWN, is_module, is_tensor
+from .ops.recorder import Failed
 from .torch_error_index import index_note
+from .torch_error_sampling import SAMPLING, drawn_from, sampling_notes
 from .torch_places import Place, is_call, torch_folder
 
 _MOST_OPERANDS = 12
@@ -25,6 +27,8 @@ _OPERATIONS = (
     *("_VF.py", "signal", "_refs", "distributions", "sparse", "nested"),
     os.path.join("utils", "data", "_utils", "collate.py"),
 )
+#: Torch's side of a dispatch mode, where one is on: its arguments are not those of the line.
+_DISPATCH = frozenset({"_compile.py", "_ops.py"})
 #: Names of what only passes a call on.
 _PLUMBING = frozenset(
     {
@@ -48,11 +52,13 @@ class Description:
         called: Site | None,
         modules: list[Any],
         names: Names | None,
+        failed: Failed | None = None,
     ) -> None:
         self._type = error_type.__name__
         self._message = _text_of(value)
         self._outer, self._call, self._inside, self._called = outer, call, inside, called
         self._names = names = names or Names()
+        self._failed = failed
         self._module = modules[-1] if modules else None
         if modules:
             names.learn(modules[0])
@@ -136,7 +142,10 @@ class Description:
         )
 
     def _passed(self, item: Operand) -> Any:
-        if not self._inside:
+        if self._failed is not None and self._is_drawn_from(item):
+            return self._failed.operation.arguments["self"]
+        below = self._inside[0].file.removeprefix(torch_folder()) if self._inside else ""
+        if not self._inside or below in _DISPATCH:
             return UNKNOWN
         frame = self._inside[0].frame
         return argument_in(frame.f_code, frame.f_locals, item)
@@ -229,7 +238,8 @@ class Description:
 
     def _notes(self) -> list[str]:
         notes: list[str] = []
-        for add in (self._features, self._index, self._late, self._memory, self._modified):
+        every = (self._features, self._index, self._late, self._memory, self._modified)
+        for add in (*every, self._sampling):
             try:
                 notes += add()
             except Exception as error:  # a note is not worth the description
@@ -279,6 +289,19 @@ class Description:
         tensors = {id(value): value for _, value in self._given if is_tensor(value)}
         size = sum(value.numel() * value.element_size() for value in tensors.values())
         return [f"The operands take {size / 2**20:.1f} MiB."] if size else []
+
+    def _sampling(self) -> list[str]:
+        """Which of the probabilities to draw from are none."""
+        called, op = self._called, self._op
+        operand = None if called is None or op not in SAMPLING else drawn_from(called)
+        if called is None or op is None or operand is None or "CUDA error" in self._message:
+            return []  # after an error of CUDA's no value can be read
+        value = operand.value if operand.value is not UNKNOWN else self._passed(operand)
+        return sampling_notes(op, operand, value, called, self._failed)
+
+    def _is_drawn_from(self, item: Operand) -> bool:
+        called = self._called
+        return called is not None and self._op in SAMPLING and item is drawn_from(called)
 
     def _modified(self) -> list[str]:
         """Who changed in place what backward needs."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import FrameType, TracebackType
 from typing import Any
@@ -20,11 +21,17 @@ from typing import Any
 from ..wire.torch_error import TorchError
 from . import debugger, debugger_files
 from .modules import Names
+from .ops.recorder import Failed
 from .torch_error_text import Description
 from .torch_places import calling, is_call, is_library, is_of_torch, is_torchs, places_of
+from .tracebacks import without_ours
 
 #: What torch's operations raise; its other exceptions (AttributeError, ...) speak for themselves.
 _TYPES = (RuntimeError, IndexError, TypeError, ValueError, AssertionError)
+
+
+#: Finds what a recorder has noted of the operation that raised.
+FindFailed = Callable[[BaseException], "Failed | None"]
 
 
 @dataclass(frozen=True)
@@ -45,14 +52,15 @@ class Located:
 class TorchErrors:
     """Describes exceptions with the names that the agent knows."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, failed: FindFailed = lambda error: None) -> None:
         self._names = names
+        self._failed = failed
 
     def describe(
         self, error_type: type[BaseException], value: Any, trace: TracebackType | None
     ) -> Located | None:
         """The description, or None for what no operation of torch's has raised."""
-        return describe(error_type, value, trace, self._names)
+        return describe(error_type, value, trace, self._names, self._failed)
 
 
 def describe(
@@ -60,6 +68,7 @@ def describe(
     value: Any,
     trace: TracebackType | None,
     names: Names | None = None,
+    failed: FindFailed = lambda error: None,
 ) -> Located | None:
     """The description of an exception, or None for what no operation of torch's has raised."""
     torch = sys.modules.get("torch")
@@ -75,7 +84,9 @@ def describe(
     called = call.site()
     modules = [place.frame.f_locals["self"] for place in places if is_call(place)]
     outer = places[:position]
-    error = Description(error_type, value, outer, call, inside, called, modules, names).error()
+    known = failed(value) if isinstance(value, BaseException) else None
+    description = Description(error_type, value, outer, call, inside, called, modules, names, known)
+    error = description.error()
     return Located(error, call.frame)
 
 
@@ -109,8 +120,8 @@ def _print(error_type: type[BaseException], value: Any, trace: TracebackType | N
 
 
 def _of_the_program(value: BaseException, trace: TracebackType | None) -> TracebackType | None:
-    """The traceback as `python` would show it, without the debugger's frames at its root."""
-    first = trace
+    """The traceback as `python` would show it, without the debugger's frames and ours."""
+    first = without_ours(trace)
     while first is not None and _starts_the_program(first.tb_frame):
         first = first.tb_next
     # Of an error of syntax nothing is left, as it is with `python`; else it is the debugger's own.

@@ -370,6 +370,40 @@ def test_what_a_gradient_penalty_makes_of_it_is_no_news() -> None:
     assert agent.places == ["1"]
 
 
+def test_of_a_gradient_penalty_beside_a_loss_the_layer_is_not_said_to_have_made_it() -> None:
+    def step(model: nn.Linear, root: bool) -> None:
+        x = torch.randn(4, 3, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        length = slope.square().sum(-1)
+        (model(x).mean() + (length.sqrt() if root else length).mean()).backward()
+
+    model = nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    with armed() as agent:
+        step(model, root=False)
+        step(model, root=True)
+    assert "made in the backward" not in agent.event.headline
+    assert "or it came past the module's output" in agent.event.sentences[2]
+
+
+def test_after_a_gradient_penalty_a_layer_that_made_it_is_said_to() -> None:
+    penalised = nn.Linear(3, 1, bias=False)
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def forward(self: Any, x: Any) -> Any:
+        return x * self.scale.sqrt()
+
+    model = nn.Sequential(lin(), Does(forward), lin())
+    model[1].scale = nn.Parameter(torch.tensor([1.0, 0.0]))
+    with armed() as agent:
+        (slope,) = torch.autograd.grad(penalised(x).sum(), x, create_graph=True)
+        slope.square().sum().backward()
+        model(batch()).sum().backward()
+    assert agent.places == ["1"]
+    assert "its own backward made it" in agent.event.sentences[2]
+
+
 def test_double_backward() -> None:
     model = nn.Sequential(lin(), nn.Tanh(), lin())
     with armed() as agent:

@@ -28,7 +28,9 @@ def _weights(operation: Operation, at: Element) -> Cause | None:
     if values is None or not values.is_floating_point() or values.numel() == 0:
         return None
     what, most = _ARGUMENTS[bare(operation.name)]
-    bad = ~torch.isfinite(values) | (values < 0) | (values > most)
+    bad = ~torch.isfinite(values)
+    if not bool(bad.any()):
+        bad = (values < 0) | (values > most)
     if bool(bad.any()):
         index = unravel(int(bad.reshape(-1).byte().argmax()), values.shape)
         value = float(values[index].item())

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Calls of models before a backward whose losses are known: those of a GAN's step, two views, ...
 _MAX_CALLS = 8
+#: Of them, and of backwards that keep their graph, before all that is known is dropped.
+_MAX_AGE = 64
 #: Nodes that get a hook, and of those the ones that are run once more.
 _MAX_NODES, _MAX_PRODUCERS = 20_000, 16
 
@@ -53,28 +55,57 @@ class ModelCall:
 
 @dataclass(eq=False)
 class AfterModel:
-    """The forward of it, on one thread: from the end of a model's call to a backward."""
+    """The forward of it, on one thread, to a backward.
+
+    It begins with the node `begin`: that of a model's call, or of whatever comes first after a
+    backward or a step, in a program that has computed losses of what no model had made.
+    """
 
     recorder: Recorder
     forwards: Forwards
+    begin: int
     calls: deque[ModelCall] = field(default_factory=lambda: deque(maxlen=_MAX_CALLS))
     #: Whether a gradient was taken that is itself differentiable.
     has_gradients: bool = False
+    #: Whether a backward went through some of it: a call of a model begins another.
+    is_old: bool = False
+    #: Calls of models, and backwards that kept their graph.
+    _age: int = 0
 
     def add(self, call: ModelCall) -> None:
         """The program goes on with the output of `call`."""
+        self._age += 1
         if len(self.calls) == _MAX_CALLS:
-            self.forwards.forget_before(self.calls[0].end)
+            self.begin = max(self.begin, self.calls[0].end)
+            self.forwards.forget_before(self.begin)
         self.calls.append(call)
+
+    def was_kept(self) -> None:
+        """A backward through it has kept its graph."""
+        self._age += 1
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether it seems to have no end: what it holds would become ever more."""
+        return self._age > _MAX_AGE
 
     def holds(self, number: int) -> bool:
         """Whether the node of this number is looked at in the backward."""
-        first = self.calls[0].first if self.has_gradients else self.calls[0].end
-        return first <= number and (self.has_gradients or self.call_of(number) is None)
+        return self.begin <= number and (self.has_gradients or self.call_of(number) is None)
 
     def call_of(self, number: int) -> ModelCall | None:
         """The call of a model in which this node was made."""
         return next((call for call in self.calls if call.first <= number < call.end), None)
+
+    def left_by(self, backward: AfterModelBackward) -> AfterModel | None:
+        """What is left of it after a backward: losses of models that it did not come to."""
+        left = [call for call in backward.before if call not in backward.passed]
+        if not left:
+            return None
+        self.calls = deque(left, maxlen=_MAX_CALLS)
+        self.forwards.forget(backward.numbers)
+        self.is_old = True
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +151,13 @@ class AfterModelBackward:
         #: Reentrant checkpoints that are run, innermost last, and what records their forward.
         self._checkpoints: list[Any] = []
         self._mode: Any = None
+        #: The models' calls before it (a checkpoint adds others), and those that it comes to.
+        self.before = tuple(after.calls)
+        self.passed: set[ModelCall] = set()
+        #: The numbers of the nodes that it looks at.
+        self.numbers: set[int] = set()
+        #: Whether it comes to what was computed before all that is known.
+        self.has_earlier = False
         self._look_at(roots)
 
     def _look_at(self, roots: Sequence[Any]) -> None:
@@ -187,19 +225,27 @@ class AfterModelBackward:
         return next(iter(self._left.values()), None)
 
     def _nodes(self, roots: Sequence[Any]) -> Iterator[Any]:
-        tensor = sys.modules["torch"].Tensor
-        waiting = deque(
-            root.grad_fn
-            for root in roots
-            if isinstance(root, tensor) and root.grad_fn is not None and not has_nonfinite(root)
-        )
+        tensor, waiting = sys.modules["torch"].Tensor, deque[Any]()
+        for root in roots:
+            if isinstance(root, tensor) and root.grad_fn is not None:
+                if has_nonfinite(root):  # all that comes of it is bad, and is no news
+                    self.passed.update(self._after.calls)
+                else:
+                    waiting.append(root.grad_fn)
         seen, end = set(waiting), sequence_number()
         while waiting and len(self._handles) < _MAX_NODES:
             node = waiting.popleft()
             # (Those that accumulate have a number above all others.)
             number = node._sequence_nr()
-            if number >= end or not self._after.holds(number):
+            if number >= end:
                 continue
+            call = self._after.call_of(number)
+            if call is not None:
+                self.passed.add(call)
+            if not self._after.holds(number):
+                self.has_earlier |= call is None
+                continue
+            self.numbers.add(number)
             yield node
             for child, _ in node.next_functions:
                 if child is not None and child not in seen:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from ..tensors import unseen, values_of
+from ..tracebacks import leave_out_ours
 
 #: They write their running statistics without saying so in their schema.
 _BATCH_NORMS = frozenset({"cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm"})
@@ -60,7 +61,11 @@ def _mode_class(keeps_from_compiler: bool) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            return self._run(func, args, kwargs or {})
+            try:
+                return self._run(func, args, kwargs or {})
+            except BaseException as error:
+                leave_out_ours(error)
+                raise
 
     return Mode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -47,11 +48,13 @@ class _Note:
 class Limits:
     """How many bytes are kept: of one tensor, and of all together, each counted where it is used.
 
-    Beyond the second the oldest operations lose theirs: a backward comes to the newest first.
+    Beyond the second the oldest operations lose theirs: a backward comes to the newest first. Of
+    more than so many operations the oldest are forgotten.
     """
 
     one: int
     all: int
+    operations: int = 20_000
 
 
 class Forwards:
@@ -85,10 +88,17 @@ class Forwards:
         behind = None if node is None else Behind(node._sequence_nr(), node.name())
         site = CallSite.behind(frame)
         self._notes[number] = _Note(func, args, kwargs, result, site, behind)
+        if self._limits is not None and len(self._notes) > self._limits.operations:
+            self._drop(next(iter(self._notes)))
         if size:
             self._sizes.append((number, size))
             self._size += size
             self._shrink()
+
+    def _drop(self, oldest: int) -> None:
+        del self._notes[oldest]
+        if self._sizes and self._sizes[0][0] == oldest:
+            self._size -= self._sizes.popleft()[1]
 
     def _shrink(self) -> None:
         while self._limits is not None and self._size > self._limits.all:
@@ -101,6 +111,12 @@ class Forwards:
         self._notes = {key: note for key, note in self._notes.items() if key >= number}
         while self._sizes and self._sizes[0][0] < number:
             self._size -= self._sizes.popleft()[1]
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Keep nothing of these nodes."""
+        gone = {number for number in numbers if self._notes.pop(number, None) is not None}
+        self._size -= sum(size for number, size in self._sizes if number in gone)
+        self._sizes = deque(item for item in self._sizes if item[0] not in gone)
 
     def lines(self, number: int) -> tuple[Line, ...]:
         """Where the program called the operation of this node; empty if that isn't known."""

@@ -18,7 +18,7 @@ from .cause import Cause
 from .made import Made
 from .operation import Line, Operation
 from .precise import Precise
-from .recorder import NotReplayable
+from .recorder import Failed, NotReplayable
 from .replay import Found, Replayer
 from .state import Entries
 from .suspect import BackwardSuspect, Suspect
@@ -105,6 +105,12 @@ class Locator:
         """With precision "op": the operation that made a tensor, on this thread, and its line."""
         recorder = self._precise.recorder()
         return None if recorder is None else recorder.made_by(tensor)
+
+    def failed(self, error: BaseException) -> Failed | None:
+        """The sampling that raised `error`, where operations are recorded on this thread."""
+        recorder = self._precise.recorder()
+        failed = None if recorder is None else recorder.failed
+        return failed if failed is not None and failed.error == id(error) else None
 
     def locate(self, suspect: Suspect | None) -> Located | None:
         """What made the value; None if nothing is to be looked for. Never raises."""

@@ -2,8 +2,9 @@
 
 For what can't be run again: a loss computed outside of modules, an optimizer's step, a model that
 draws from a generator of its own. It costs a Python call and a sum for each operation, so it is on
-only where it was asked for, and of itself in two places: from a model's output to the backward of
-what is computed of it on the CPU (on CUDA each sum would wait for the device), and during an
+only where it was asked for, and of itself in three places, on the CPU (on CUDA each sum would wait
+for the device): from a model's output to the backward of what is computed of it; all that is
+outside of models, once a backward has come to what was computed of no model's output; and an
 optimizer's step that may write a NaN.
 
 It is a mode on torch's own stack, which is left in the order in which it is entered. So it is
@@ -30,6 +31,8 @@ from .recorder import Describe, Recorder
 
 #: The operands of a loss that are kept for what a stop says of them.
 _KEPT = Limits(one=64 << 20, all=256 << 20)
+#: Models' calls without a gradient between a model's and the backward of that.
+_MAX_OTHERS = 8
 
 
 class _Thread(threading.local):
@@ -37,10 +40,16 @@ class _Thread(threading.local):
     mode: Any = None
     #: Whether it is on for one step of an optimizer, or one loss, only.
     for_now = False
-    #: The number of the first node of the root's call that runs.
+    #: Whether a root's call runs, and the number of the first node of that or the last one.
+    is_in_root = False
     first_node = 0
+    #: Calls that lead to no backward, as of a teacher or a metric, since one that may. While they
+    #: are few its backward is waited for.
+    others = _MAX_OTHERS
     #: What was computed of roots' outputs since the last backward.
     after: AfterModel | None = None
+    #: Whether a backward has come to what no root had made: that is recorded from then on.
+    computes_without = False
     #: Its backward, while that runs: whether its graph stays, and whether it makes another.
     backward: AfterModelBackward | None = None
     keeps_graph = makes_graph = False
@@ -76,7 +85,10 @@ class Precise:
 
     def recorder(self) -> Recorder | None:
         """What was recorded on this thread."""
-        return self._thread.recorder
+        thread = self._thread
+        if thread.recorder is None and thread.after is not None:
+            return thread.after.recorder
+        return thread.recorder
 
     def switch(self, on: bool) -> None:
         """Record from now on, or no longer; on other threads from their next event on."""
@@ -101,25 +113,49 @@ class Precise:
         """A step may begin: what earlier ones made is over, unless they wait for their backward."""
         self._follow()
         thread = self._thread
-        thread.first_node = sequence_number()
+        thread.is_in_root, thread.first_node = True, sequence_number()
+        has_graph = sys.modules["torch"].is_grad_enabled()
         if thread.backward is not None:
             thread.backward.pause()
-        if thread.recorder is not None and not sys.modules["torch"].is_grad_enabled():
+        elif thread.after is not None and thread.after.is_old and has_graph:
+            thread.after = None
+        if thread.recorder is not None and not has_graph and thread.others >= _MAX_OTHERS:
             thread.recorder.forget()
 
     def on_root_exit(self, call: Call, output: Any) -> None:
         """What the program computes of a model's output can't be run again: record it."""
         thread = self._thread
-        if thread.mode is not None or debugger.evaluating() or not _leads_to_backward(output):
+        thread.is_in_root = False
+        if debugger.evaluating():
             return
-        if thread.after is None:
-            forwards = Forwards(sequence_number(), _KEPT)
-            thread.after = AfterModel(self._recorder(forwards=forwards), forwards)
-        thread.after.add(ModelCall(ref(call.module), thread.first_node, sequence_number()))
+        leads = _leads_to_backward(output)
+        thread.others = 0 if leads else thread.others + 1
+        if thread.mode is not None:
+            return
+        if leads:
+            if thread.after is None or thread.after.is_worn_out:
+                thread.after = self._from(thread.first_node)
+            thread.after.add(ModelCall(ref(call.module), thread.first_node, sequence_number()))
+        elif thread.after is None or thread.others > _MAX_OTHERS:
+            return
         if thread.backward is not None:
             thread.backward.record()
             return
         thread.for_now = self._enter(thread.after.recorder)
+
+    def _from(self, node: int) -> AfterModel:
+        forwards = Forwards(node, _KEPT)
+        return AfterModel(self._recorder(forwards=forwards), forwards, node)
+
+    def _go_on(self) -> None:
+        """Between two passes or steps: record what may belong to another backward."""
+        thread = self._thread
+        if thread.is_in_root:
+            return  # that can be run again
+        if thread.after is None and thread.computes_without:
+            thread.after = self._from(sequence_number())
+        if thread.after is not None and thread.mode is None:
+            thread.for_now = self._enter(thread.after.recorder)
 
     def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
         """How the backward pass that begins treats its graph."""
@@ -135,10 +171,15 @@ class Precise:
             thread.after.has_gradients = True
             return
         self._follow()
-        if thread.after is not None and thread.mode is None:
+        if thread.mode is not None:
+            return
+        if thread.after is not None:
             thread.backward = AfterModelBackward(
                 thread.after, roots, self._describe, self._on_fault
             )
+            thread.computes_without |= thread.backward.has_earlier
+        elif not thread.is_in_root and compiling_goes_on():
+            thread.computes_without |= any(tensor.is_cpu for _, tensor in tensors_in(roots, ""))
 
     def on_inner_backward(self, roots: Sequence[Any]) -> None:
         """In the middle of it another begins, as of a reentrant checkpoint."""
@@ -148,6 +189,7 @@ class Precise:
     def on_backward_end(self, results: object) -> None:
         """What it went through is over, but for a graph that the program keeps."""
         self._end_backward()
+        self._go_on()
 
     def on_backward_failed(self) -> None:
         """The same."""
@@ -155,11 +197,18 @@ class Precise:
 
     def _end_backward(self) -> None:
         thread = self._thread
-        if thread.backward is not None:
-            thread.backward.remove()
-            thread.backward = None
-        if not (thread.keeps_graph or thread.makes_graph):
-            thread.after = None
+        backward, thread.backward = thread.backward, None
+        if backward is not None:
+            backward.remove()
+        is_kept = thread.keeps_graph or thread.makes_graph
+        if not is_kept:
+            thread.others = _MAX_OTHERS
+        if thread.after is None:
+            return
+        if is_kept:
+            thread.after.was_kept()
+        else:
+            thread.after = None if backward is None else thread.after.left_by(backward)
 
     def on_before_update(self, optimizer: Any) -> None:
         """Record a step that may write a NaN."""
@@ -175,9 +224,11 @@ class Precise:
             self._leave()
         elif thread.recorder is not None:
             thread.recorder.forget()
+        self._go_on()
 
     def on_clipping(self, parameters: Sequence[Any]) -> None:
         """Record the clipping of a gradient that is bad already."""
+        self._follow()
         thread = self._thread
         if thread.mode is None and self._clips_bad_gradient():
             thread.for_now = self._enter(self._recorder(phase="update"))
@@ -186,6 +237,7 @@ class Precise:
         """It is over. Those who looked at it have heard of it before us."""
         if self._thread.for_now:
             self._leave()
+        self._go_on()
 
     def _follow(self) -> None:
         thread = self._thread
@@ -240,11 +292,8 @@ class Precise:
 
 def _leads_to_backward(output: Any) -> bool:
     """Whether a loss may be computed of a model's output, on the CPU."""
-    first: Any = next((tensor for _, tensor in tensors_in(output, "")), None)
     return (
-        first is not None
-        and first.requires_grad
-        and first.is_cpu
-        and sys.modules["torch"].is_grad_enabled()
+        sys.modules["torch"].is_grad_enabled()
+        and any(tensor.requires_grad and tensor.is_cpu for _, tensor in tensors_in(output, ""))
         and compiling_goes_on()
     )

@@ -56,6 +56,10 @@ _COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd
 _RESHAPING = frozenset({"resize_", "resize_as_", "set_", "_resize_output_"})
 
 
+#: They refuse what is not finite: what it was is kept until there is another.
+_REFUSING = frozenset({"bernoulli", "multinomial", "poisson"})
+
+
 #: Says of an operation why it made a bad value, and what its operands were.
 Describe = Callable[[Operation], tuple[Cause | None, tuple[Operand, ...]]]
 
@@ -65,6 +69,17 @@ class NotReplayable(BaseException):
 
     It passes through the program's own code, which may catch any `Exception`.
     """
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An operation that raised, of those that tell of a bad value by it."""
+
+    #: The id of the exception.
+    error: int
+    operation: Operation
+    #: What made its bad argument.
+    made: Made | None
 
 
 @dataclass
@@ -116,6 +131,8 @@ class Recorder:
         self._on_fault = on_fault
         #: What went wrong in it; it has been inactive since.
         self.fault: Exception | None = None
+        #: The newest operation that has refused a bad value.
+        self.failed: Failed | None = None
         self._outer_node: Any = None
         self._look_quickly: QuickLook
         self._own_storages: set[int] = set()
@@ -126,6 +143,7 @@ class Recorder:
         self._made: dict[Key, Made] = {}
         self._newest: dict[int, Made] = {}
         self._counts: dict[str, int] = {}
+        self.failed = None
         if self._forwards is not None:
             self._forwards.forget_before(sequence_number())
 
@@ -189,7 +207,11 @@ class Recorder:
             call = self._begin(func, args, kwargs)
         except Exception as error:  # the program must not die of it
             self._fail(error)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._refused(error, func, args, kwargs)
+            raise
         if call is not None:
             try:
                 self._end(call, result)
@@ -199,7 +221,11 @@ class Recorder:
 
     def _run_pure(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The usual case in few frames: nothing was bad yet, and no argument is written into."""
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._refused(error, func, args, kwargs)
+            raise
         try:
             if not self._is_good(result):
                 self._end(self._begin(func, args, kwargs), result)
@@ -238,6 +264,23 @@ class Recorder:
             self._look(call, outputs, place)
         if call.live.written and self._after_write is not None:
             self._after_write(call.func, call.live)
+
+    def _refused(
+        self, error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        name = func.overloadpacket.__name__
+        if name not in _REFUSING:
+            return
+        arguments = named(func, args, kwargs)
+        sources, _ = self._sources(arguments)
+        made = sources.get("self")
+        known = {
+            name: source.operation
+            for name, source in sources.items()
+            if source.operation is not None
+        }
+        operation = Operation(name, str(func), arguments.by_name, (), sources=known)
+        self.failed = Failed(id(error), operation, made)
 
     def _fail(self, error: Exception) -> None:
         self.is_active = False

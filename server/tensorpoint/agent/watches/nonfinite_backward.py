@@ -185,6 +185,10 @@ class NonfiniteBackward(Watch):
 
     # The backward pass ---------------------------------------------------------------------------
 
+    def on_engine(self, retain_graph: bool, create_graph: bool) -> None:
+        """How the pass that begins treats its graph."""
+        self._thread.keeps_graph, self._thread.makes_graph = retain_graph, create_graph
+
     def on_backward(self, roots: Sequence[torch.Tensor]) -> None:
         """Begin a pass; from a bad loss come bad gradients, which are no news."""
         running = self._passes.begin(roots)
@@ -218,6 +222,10 @@ class NonfiniteBackward(Watch):
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """Look at gradients that reached no parameter, and drop what was kept."""
         running = self._passes.end()
+        thread = self._thread
+        thread.has_gradients |= thread.makes_graph
+        if not (thread.makes_graph or thread.keeps_graph):
+            thread.has_gradients = False
         if running is None:
             return
         try:
@@ -333,6 +341,8 @@ class NonfiniteBackward(Watch):
             if owner is None:
                 return None, "in a gradient", explain.NO_MODULE
             if running.went_through(owner, self._names):
+                if self._thread.has_gradients:
+                    return owner, "in the gradient of a parameter of", explain.MAYBE_PAST_OUTPUTS
                 return owner, inside, explain.OWN_BACKWARD
             return owner, "in the gradient of a parameter of", explain.PAST_OUTPUTS
         kind, module = running.maker(flow, self._names)
@@ -355,3 +365,7 @@ class _Outermost(threading.local):
     """What a root call is called from: the program. Flows of root outputs."""
 
     flow: tuple[Followed, ...] = ()
+    #: Of the pass that runs, or the last: whether its graph stays, and whether it makes another.
+    keeps_graph = makes_graph = False
+    #: Whether gradients were taken that a pass may go through, past outputs of modules.
+    has_gradients = False
