@@ -326,11 +326,14 @@ import os, sys, time
 sys.path.insert(0, {str(SERVER)!r})
 os.environ["TENSORPOINT_WEIGHTS_DEVICE"] = "cpu"
 import torch
-from safetensors.torch import load_file
 from tensorpoint.agent.weights import Weights
 
+sys.modules.pop("safetensors", None)  # as where it is imported later
 keeper = Weights(lambda *fault: print(fault), print)
 keeper.want(False, sys.argv[1])
+from safetensors import safe_open
+from safetensors.torch import load_file
+assert safe_open.get_tensor.__module__ == "tensorpoint.agent.device_loading"
 tensor = load_file(sys.argv[2])["a"]
 copied = tensor.to("cpu")
 assert torch.equal(tensor, copied)
@@ -426,6 +429,37 @@ def test_two_at_once_and_what_is_open_is_not_freed(tmp_path: Path) -> None:
         keep(host.folder, file)  # by another one
 
 
+def test_torch_load_onto_a_device_maps_the_file_and_fails_as_ever(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here there is no such device: the error is torch's own."""
+    monkeypatch.setattr(program.keeper._devices, "_kind", "cuda")
+    file = tmp_path / "x.bin"
+    torch.save({"a": torch.ones(1024, 1024)}, file)
+    seen: list[bool] = []
+    from_file = torch.UntypedStorage.from_file
+
+    def watching(*arguments: Any, **options: Any) -> Any:
+        seen.append(True)
+        return from_file(*arguments, **options)
+
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", watching)
+    for number, options in enumerate(({}, {"mmap": False})):
+        with pytest.raises(RuntimeError, match="Attempting to deserialize object on a CUDA"):
+            torch.load(file, map_location="cuda", **options)
+        assert len(seen) == 1, number  # not where the program says no
+    assert torch.equal(torch.load(file, map_location="cpu")["a"], torch.ones(1024, 1024))
+    assert len(seen) == 1
+
+
+def test_compiled_code_is_traced_as_ever(program: Program) -> None:
+    def run(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor).copy_(tensor.to(CPU)).to(torch.float64) + 1
+
+    compiled = torch.compile(run, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(64, 1024)), run(torch.ones(64, 1024)))
+
+
 # Room ------------------------------------------------------------------------------------------
 
 
@@ -469,7 +503,7 @@ def test_what_is_not_kept_is_said_once_and_loaded(
             assert load(file)[0] == 1.0
         program.keeper.want(False)
     assert program.said == [
-        f"Tensorpoint: {file} is not kept on cpu: it has 2 MiB, and 1 at most are kept on a device "
+        f"{file} is not kept on cpu: it has 2 MiB, and 1 at most are kept on a device "
         "(TENSORPOINT_DEVICE_WEIGHTS_MIB)."
     ]
     assert not program.taken and not program.faults
@@ -584,9 +618,7 @@ def test_where_sharing_does_not_work_it_is_said_once_and_loaded(
             for _ in range(3):
                 assert load(file)[0] == 1.0
             program.keeper.want(False)
-        assert program.said == [
-            f"Tensorpoint: weights are not kept on cpu, they load as ever: {why}."
-        ]
+        assert program.said == [f"weights are not kept on cpu, they load as ever: {why}."]
         assert not program.taken and not program.faults
 
 
@@ -601,7 +633,7 @@ def test_without_a_host_it_is_said_once_and_loaded(
     program.keeper.want(False)
     (said,) = program.said
     assert said == (
-        "Tensorpoint: weights are not kept on cpu, they load as ever: no resident process is "
+        "weights are not kept on cpu, they load as ever: no resident process is "
         "running (No such file or directory)."
     )
     assert not program.taken and not program.faults

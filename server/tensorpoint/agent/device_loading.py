@@ -20,20 +20,23 @@ def replacements(torch: Any, serves: Callable[[Any], bool], take: Taking) -> Ite
     yield torch.Tensor, "cuda", _cuda(torch, torch.Tensor.cuda, serves, take)
     yield torch.Tensor, "copy_", _copy(torch.Tensor.copy_, serves, take)
     yield torch.UntypedStorage, "to", _storage(torch, torch.UntypedStorage.to, serves, take)
-    file = getattr(sys.modules.get("safetensors"), "safe_open", None)
-    if file is not None:
-        yield file, "get_tensor", _tensor_of_file(file.get_tensor)
-        if hasattr(file, "get_tensors"):
-            yield file, "get_tensors", _tensors_of_file(file.get_tensors)
 
 
-def goes_to(where: Any, serves: Callable[[Any], bool]) -> bool:
+def replacements_of_files(safetensors: Any) -> Iterator[Any]:
+    """The same in safetensors, where files are opened for a device."""
+    file = safetensors.safe_open
+    yield file, "get_tensor", _tensor_of_file(file.get_tensor)
+    if hasattr(file, "get_tensors"):
+        yield file, "get_tensors", _tensors_of_file(file.get_tensors)
+
+
+def goes_to(where: Any, means: Callable[[Any], bool]) -> bool:
     """Whether a `map_location` puts all that is loaded on a device that weights are kept on."""
     torch: Any = sys.modules["torch"]
     if not isinstance(where, (str, torch.device)):
         return False
     device = _device(torch, where)
-    return device is not None and device.type != "cpu" and serves(device)
+    return device is not None and device.type != "cpu" and means(device)
 
 
 def _device(torch: Any, named: Any) -> Any:

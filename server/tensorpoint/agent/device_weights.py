@@ -35,7 +35,7 @@ from ..wire.lending import BLOCK, PROBE, Lender, Lent, NoLender, stamp_of, start
 from .device_checks import adler32, converts_alike
 
 #: Without a load for so long, what is open is closed. How long a broker is waited for.
-_IDLE_S, _START_S = 1.0, 20.0
+_IDLE_S, _START_S = 1.0, 30.0
 _LOOK_S = 0.1
 
 
@@ -60,11 +60,14 @@ class DeviceWeights:
         self._missing: dict[tuple[str, str], tuple[list[int], Any]] = {}
         #: What the broker doesn't keep.
         self._refused: set[tuple[str, str]] = set()
+        #: What was found to be wrong, once.
+        self._spoiled: set[tuple[str, str]] = set()
         self._alike: dict[tuple[Any, Any, Any], bool] = {}
         self._why_not = ""
         self._tending: threading.Thread | None = None
         self._over = threading.Event()
-        self._used = 0.0
+        #: When the last load was, and since when something is missing.
+        self._used = self._missed = 0.0
 
     def want(self, folder: str) -> None:
         """Have weights from the broker of this host from now on; "" to have none any longer."""
@@ -80,12 +83,14 @@ class DeviceWeights:
         """A child has nothing of its parent's devices, and no right to its connection."""
         self._forget()
 
+    def means(self, device: Any) -> bool:
+        """Whether weights are kept on devices of this kind."""
+        return bool(self._folder) and not self._why_not and device.type == self._kind
+
     def serves(self, device: Any) -> bool:
-        """Whether this is a device that weights are kept on: not before the program uses CUDA."""
-        if not self._folder or self._why_not or device.type != self._kind:
-            return False
-        if self._kind == CPU:
-            return True
+        """Whether weights can come from there: not before the program itself uses CUDA."""
+        if not self.means(device) or self._kind == CPU:
+            return self.means(device)
         cuda: Any = sys.modules["torch"].cuda
         return cuda.is_initialized() and not cuda.is_current_stream_capturing()
 
@@ -133,6 +138,8 @@ class DeviceWeights:
             return None
         shard = self._opened(key, stamp, device)
         if shard is None and key not in self._refused:
+            if not self._missing:
+                self._missed = time.monotonic()
             self._missing[key] = stamp, device
         self._begin_tending()
         return shard
@@ -146,10 +153,19 @@ class DeviceWeights:
             return None  # the thread has a broker started
         if memory is None or isinstance(lent, str):
             return None
-        self._open[key] = shard = _Shard(memory, key, stamp, lent)
-        if shard.is_right(device):
+        shard, is_right = _Shard(memory, key, stamp, lent), False
+        try:
+            is_right = shard.is_right(device)
+        finally:
+            if not is_right:
+                shard.close()
+        if is_right:
+            self._open[key] = shard
             return shard
-        self._close_one(shard, spoiled=True)
+        self._connected().give_back(*key, spoiled=True)
+        if key in self._spoiled:
+            raise DeviceError(f"what is there of {key[0]} is not what is in the file")
+        self._spoiled.add(key)
         return None
 
     def _ask(self, key: tuple[str, str], stamp: list[int]) -> Lent | str:
@@ -157,7 +173,7 @@ class DeviceWeights:
         lent = self._connected().lend(key[0], stamp, key[1])
         if isinstance(lent, str) and lent:
             self._refused.add(key)
-            self._tell(f"Tensorpoint: {key[0]} is not kept on {self._kind}: {lent}.")
+            self._tell(f"{key[0]} is not kept on {self._kind}: {lent}.")
         return lent
 
     def _probed(self, name: str, device: Any) -> DeviceMemory | None:
@@ -199,10 +215,10 @@ class DeviceWeights:
             self._names[number] = f"{CUDA}:{uuid_of(number)}"
         return self._names[number]
 
-    def _close_one(self, shard: _Shard, *, spoiled: bool = False) -> None:
+    def _close_one(self, shard: _Shard) -> None:
         del self._open[shard.key]
         shard.close()
-        self._connected().give_back(*shard.key, spoiled=spoiled)
+        self._connected().give_back(*shard.key)
 
     def _close(self) -> None:
         """Close everything, and hang up."""
@@ -216,7 +232,7 @@ class DeviceWeights:
 
     def _on_error(self, error: Exception) -> None:
         """Load plainly from now on, and say so once; unless it is only that the broker has gone."""
-        gone = self._lender is None or not self._lender.is_there()
+        gone = self._lender is not None and not self._lender.is_there()
         self._close()
         if not gone:
             self._give_up(str(error))
@@ -224,7 +240,7 @@ class DeviceWeights:
     def _give_up(self, why: str) -> None:
         self._why_not = why
         self._missing.clear()
-        self._tell(f"Tensorpoint: weights are not kept on {self._kind}, they load as ever: {why}.")
+        self._tell(f"weights are not kept on {self._kind}, they load as ever: {why}.")
 
     # The thread ----------------------------------------------------------------------------------
 
@@ -245,13 +261,13 @@ class DeviceWeights:
             self._tending.join(_START_S)
 
     def _tend(self) -> None:
-        begun = time.monotonic()
         while not self._over.wait(_LOOK_S):
             with self._lock:
                 is_idle = time.monotonic() - self._used > _IDLE_S
                 try:
                     if self._missing:
                         self._ask_for_missing()
+                        self._end_waiting("the resident process does not get ready for that")
                     elif is_idle:
                         self._close()
                         self._tending = None
@@ -259,10 +275,14 @@ class DeviceWeights:
                         return
                 except NoLender as error:
                     self._close()
-                    if time.monotonic() - begun > _START_S:
-                        self._give_up(str(error))
+                    self._end_waiting(str(error))
                 except (DeviceError, RuntimeError) as error:
                     self._on_error(error)
+
+    def _end_waiting(self, why: str) -> None:
+        if self._missing and time.monotonic() - self._missed > _START_S:
+            self._close()
+            self._give_up(why)
 
     def _ask_for_missing(self) -> None:
         """Have read what wasn't there, by a broker that is started if need be. Raises NoLender."""

@@ -37,7 +37,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..wire import pack
-from .device_loading import goes_to, replacements
+from .device_loading import goes_to, replacements, replacements_of_files
 from .device_weights import DeviceWeights
 from .imports import when_imported
 from .mapped import Maps
@@ -70,6 +70,7 @@ class Weights:
         #: Whether converted ones are kept, and the folder of the host that keeps those on devices.
         self._wanted: tuple[bool, str] = (False, "")
         self._waits = self._is_torch_there = False
+        self._waits_for_files = self._are_files_there = False
 
     def want(self, on: bool, host: str = "") -> None:
         """Keep weights from now on, once torch is imported, or no longer."""
@@ -79,6 +80,9 @@ class Weights:
         self._devices.want(host)
         if not on and not host:
             return
+        if host and not self._waits_for_files:
+            self._waits_for_files = True
+            when_imported("safetensors", self._on_safetensors)
         if self._is_torch_there:
             self._install()
         elif not self._waits:
@@ -95,6 +99,16 @@ class Weights:
         self._is_torch_there = True
         self._install()
 
+    def _on_safetensors(self) -> None:
+        with self._lock:
+            self._are_files_there = True
+            if self._undo and self._wanted[1]:
+                self._replace_files()
+
+    def _replace_files(self) -> None:
+        for owner, name, by in replacements_of_files(sys.modules["safetensors"]):
+            self._replace(owner, name, by)
+
     def _install(self) -> None:
         torch: Any = sys.modules["torch"]
         with self._lock:
@@ -106,6 +120,8 @@ class Weights:
             if host:
                 for owner, name, by in replacements(torch, self._devices.serves, self._take):
                     self._replace(owner, name, by)
+                if self._are_files_there:
+                    self._replace_files()
             for word, name in _WORDS.items() if on else ():
                 wrapped = self._word(getattr(torch.Tensor, word), getattr(torch, name))
                 self._replace(torch.Tensor, word, wrapped)
@@ -167,7 +183,8 @@ class Weights:
             private = serialization.get_default_mmap_options() == mmap.MAP_PRIVATE
             if isinstance(f, (str, os.PathLike)) and private and not options.get("mmap"):
                 where = arguments[0] if arguments else options.get("map_location")
-                if goes_to(where, self._devices.serves) and _is_zip(os.fspath(f)):
+                is_open = options.get("mmap") is None
+                if is_open and goes_to(where, self._devices.means) and _is_zip(os.fspath(f)):
                     # All of it is copied there: the file isn't mapped any longer than that takes.
                     return original(f, *arguments, **{**options, "mmap": True})
                 if not self._wanted[0]:
