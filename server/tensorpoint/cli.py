@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "restart: with fresh imports. stop: end it, and what it runs. logs: what it has written. "
         "python: print the path of an executable to use in place of the interpreter, "
         "in a debug configuration or for torchrun (PYTHON_EXEC). "
-        "facts: what was recorded of the last run. weights: the converted checkpoints "
-        'that are kept in memory ("keepWeights"); --drop gives that back.',
+        "facts: what was recorded of the last run. weights: the checkpoints that are kept "
+        'in memory ("keepWeights") and on GPUs ("keepWeightsOnDevice"); --drop gives that back.',
     )
     host.add_argument(
         "action",

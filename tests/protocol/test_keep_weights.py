@@ -1,9 +1,10 @@
-"""`"keepWeights": true`: a session maps what the one before has converted."""
+"""`"keepWeights"`: a session maps what the one before has converted. And those on a device."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,32 @@ def test_the_second_session_maps_what_the_first_has_converted(write: Write, tmp_
             shutil.rmtree(each.path)
 
 
-def _run(program: Path, folder: Path, **options: bool) -> str:
+LOAD_ON_DEVICE = """\
+import sys, time, torch
+from safetensors.torch import load_file
+for _ in range(300):
+    state = load_file(sys.argv[1] + "/model.safetensors")
+    large = {name: tensor for name, tensor in state.items() if tensor.nbytes >= 1 << 16}
+    there = {name: tensor.to("cpu") for name, tensor in large.items()}
+    assert all(torch.equal(there[name], tensor) for name, tensor in large.items())
+    taken = sum(there[name].data_ptr() != tensor.data_ptr() for name, tensor in large.items())
+    if taken:
+        break
+    time.sleep(0.1)
+print("tensors taken:", taken, "of", len(large))
+"""
+
+
+def test_a_session_takes_from_a_device_what_was_loaded_before(write: Write, tmp_path: Path) -> None:
+    """With the CPU as the device, which a debugger's session doesn't differ in."""
+    folder = tmp_path / "checkpoint"
+    _run(write(MAKE, "make.py"), folder)
+    env = {"TENSORPOINT_WEIGHTS_DEVICE": "cpu"}
+    program = write(LOAD_ON_DEVICE)
+    assert "tensors taken: 9 of 9" in _run(program, folder, keepWeightsOnDevice=True, env=env)
+
+
+def _run(program: Path, folder: Path, **options: Any) -> str:
     arguments: Message = {"args": [str(folder)], **options}
     with Session() as session:
         session.launch(program, filters=[], **arguments)

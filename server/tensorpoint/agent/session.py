@@ -182,7 +182,7 @@ class Agent:
         #: What watches data breakpoints, if there are any.
         self._watching: DataWatch | None = None
         self._engine_threads = EngineThreads()
-        self._weights = Weights(self._report)
+        self._weights = Weights(self._report, self._tell)
         self._swapper: HotSwap | None = None
         self._torch_ready = False
         if hasattr(os, "register_at_fork"):
@@ -211,6 +211,7 @@ class Agent:
             facts_file=message.get("facts_file", ""),
             precision=message.get("precision", "module"),
             keep_weights=message.get("keep_weights", False),
+            weights_host=message.get("weights_host", ""),
         )
         self._prepare()
         with self._lock:
@@ -329,7 +330,8 @@ class Agent:
             for tensorpoint in self._asked_for()
         }
         self.facts.leave_in("" if self._plan is None else self._plan.facts_file)
-        self._weights.want(self._plan is not None and self._plan.keep_weights)
+        plan = self._plan or Plan(WIRE_VERSION)
+        self._weights.want(plan.keep_weights, plan.weights_host)
         if not self._torch_ready:
             return
         if self._plan is None:

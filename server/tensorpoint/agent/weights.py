@@ -14,6 +14,9 @@ from would be refused by `torch.nn.Parameter`; and it would not notice what is w
 kept as well, a copy of the file that is mapped in its place from then on. The file itself is not: a
 program that saves over the checkpoint that it has loaded would read the new bytes, or die.
 
+What goes to a GPU comes from there, where `device_weights` finds it: it is asked here as well, as
+the way from a tensor to its file is the same.
+
 A kept tensor has a storage of its own, as a converted one has: with views of one buffer all would
 share a version counter, and be saved as tied. Unlike a converted one it can't be resized.
 """
@@ -34,6 +37,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..wire import pack
+from .device_loading import goes_to, replacements, replacements_of_files
+from .device_weights import DeviceWeights
 from .imports import when_imported
 from .mapped import Maps
 
@@ -51,40 +56,75 @@ _BELIEVED_S = 1.0
 class Weights:
     """What is kept, for one process. Called on the threads that load."""
 
-    def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self,
+        on_fault: Callable[[str, Exception], None],
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._on_fault = on_fault
+        self._devices = DeviceWeights(tell)
         self._lock = threading.Lock()
         self._maps = Maps()
         self._room = _Room()
         self._undo: list[Callable[[], None]] = []
-        self._wanted = self._waits = False
+        #: Whether converted ones are kept, and the folder of the host that keeps those on devices.
+        self._wanted: tuple[bool, str] = (False, "")
+        self._waits = self._is_torch_there = False
+        self._waits_for_files = self._are_files_there = False
 
-    def want(self, on: bool) -> None:
+    def want(self, on: bool, host: str = "") -> None:
         """Keep weights from now on, once torch is imported, or no longer."""
-        self._wanted = on
-        if not on:
+        if (on, host) != self._wanted:
             self.remove()
-        elif self._waits:
+        self._wanted = on, host
+        self._devices.want(host)
+        if not on and not host:
+            return
+        if host and not self._waits_for_files:
+            self._waits_for_files = True
+            when_imported("safetensors", self._on_safetensors)
+        if self._is_torch_there:
             self._install()
-        else:
+        elif not self._waits:
             self._waits = True
-            when_imported("torch", self._install)
+            when_imported("torch", self._on_torch)
 
     def after_fork(self) -> None:
         """What other threads held stays so in a child."""
         self._lock = threading.Lock()
         self._maps, self._room = Maps(), _Room()
+        self._devices.after_fork()
+
+    def _on_torch(self) -> None:
+        self._is_torch_there = True
+        self._install()
+
+    def _on_safetensors(self) -> None:
+        with self._lock:
+            self._are_files_there = True
+            if self._undo and self._wanted[1]:
+                self._replace_files()
+
+    def _replace_files(self) -> None:
+        for owner, name, by in replacements_of_files(sys.modules["safetensors"]):
+            self._replace(owner, name, by)
 
     def _install(self) -> None:
         torch: Any = sys.modules["torch"]
         with self._lock:
-            if self._undo or not self._wanted or sys.platform != "linux":
+            on, host = self._wanted
+            if self._undo or not (on or host) or sys.platform != "linux":
                 return
             self._replace(torch.Tensor, "to", self._to(torch.Tensor.to, torch))
-            for word, name in _WORDS.items():
+            self._replace(torch, "load", self._load(torch.load, torch.serialization))
+            if host:
+                for owner, name, by in replacements(torch, self._devices.serves, self._take):
+                    self._replace(owner, name, by)
+                if self._are_files_there:
+                    self._replace_files()
+            for word, name in _WORDS.items() if on else ():
                 wrapped = self._word(getattr(torch.Tensor, word), getattr(torch, name))
                 self._replace(torch.Tensor, word, wrapped)
-            self._replace(torch, "load", self._load(torch.load, torch.serialization))
 
     def _replace(self, owner: Any, name: str, by: Any) -> None:
         own, original = name in vars(owner), getattr(owner, name)
@@ -114,7 +154,12 @@ class Weights:
                 device, dtype, _, form = parse(*arguments, **options)
             except (TypeError, RuntimeError):  # which `to` says better, or does all the same
                 return convert()
-            if str(device or "cpu") != "cpu" or form not in (None, preserving):
+            if form not in (None, preserving):
+                return convert()
+            if device is not None and self._devices.serves(device):
+                found = self._take(tensor, device, dtype)
+                return convert() if found is None else found
+            if str(device or "cpu") != "cpu":
                 return convert()
             return self._convert(tensor, dtype, convert)
 
@@ -137,6 +182,13 @@ class Weights:
             whole = None
             private = serialization.get_default_mmap_options() == mmap.MAP_PRIVATE
             if isinstance(f, (str, os.PathLike)) and private and not options.get("mmap"):
+                where = arguments[0] if arguments else options.get("map_location")
+                is_open = options.get("mmap") is None
+                if is_open and goes_to(where, self._devices.means) and _is_zip(os.fspath(f)):
+                    # All of it is copied there: the file isn't mapped any longer than that takes.
+                    return original(f, *arguments, **{**options, "mmap": True})
+                if not self._wanted[0]:
+                    return original(f, *arguments, **options)
                 whole = self._safely(lambda: _whole(os.fspath(f), self._room))
             if whole is not None and whole.is_kept:
                 # It may have gone just now; any other error is told of the file that they named.
@@ -149,9 +201,18 @@ class Weights:
 
         return load
 
+    def _take(self, tensor: Any, device: Any, dtype: Any) -> Any:
+        """A tensor of a checkpoint on a device, from what is kept there; else None."""
+        return self._safely(lambda: self._taken(tensor, device, dtype))
+
+    def _taken(self, tensor: Any, device: Any, dtype: Any) -> Any:
+        found = self._source(tensor) if not _is_small(tensor) and _is_plain(tensor) else None
+        return None if found is None else self._devices.take(*found, tensor, device, dtype)
+
     def _convert(self, tensor: Any, dtype: Any, convert: Callable[[], Any]) -> Any:
         """What was kept of this conversion, else what it makes, which is kept."""
-        if dtype is None or dtype == tensor.dtype or not dtype.is_floating_point:
+        floats = dtype is not None and dtype.is_floating_point and tensor.is_floating_point()
+        if not self._wanted[0] or not floats or dtype == tensor.dtype:
             return convert()
         kept = self._safely(lambda: self._find(tensor, dtype))
         if kept is None:
@@ -164,7 +225,8 @@ class Weights:
         self._safely(lambda: kept.keep(made))
         return made
 
-    def _find(self, tensor: Any, dtype: Any) -> _Kept | None:
+    def _source(self, tensor: Any) -> tuple[str, int] | None:
+        """The checkpoint that a tensor is a part of, and where in it."""
         with self._lock:
             found = self._maps.find(tensor.data_ptr(), tensor.nbytes)
         if found is None:
@@ -172,8 +234,13 @@ class Weights:
         source, place = found
         if source.startswith(f"{pack.folder()}/"):
             source = pack.original(source)  # of a copy of a checkpoint, all is where it was
-        if not source:
+        return (source, place) if source else None
+
+    def _find(self, tensor: Any, dtype: Any) -> _Kept | None:
+        found = self._source(tensor)
+        if found is None:
             return None
+        source, place = found
         name = f"{place}-{tensor.nbytes}-{tensor.dtype}"
         return _Kept.of(source, name, str(dtype), self._room)
 
@@ -199,7 +266,6 @@ def _is_plain(tensor: Any) -> bool:
     return (
         (type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter)
         and tensor.is_cpu
-        and tensor.is_floating_point()
         and tensor.layout is torch.strided
         and tensor.nbytes >= LEAST_BYTES
         and tensor.is_contiguous()
@@ -289,13 +355,15 @@ class _Kept:
 
 def _whole(source: str, room: _Room) -> _Kept | None:
     """The copy of a file; None if `torch.load` can't map it: the format before torch 1.6."""
+    return _Kept.of(os.path.realpath(source), _WHOLE, "", room) if _is_zip(source) else None
+
+
+def _is_zip(source: str) -> bool:
     try:
         with open(source, "rb") as stream:
-            if stream.read(4) != b"PK\3\4" or os.fstat(stream.fileno()).st_size < LEAST_BYTES:
-                return None
+            return stream.read(4) == b"PK\3\4" and os.fstat(stream.fileno()).st_size >= LEAST_BYTES
     except OSError:
-        return None
-    return _Kept.of(os.path.realpath(source), _WHOLE, "", room)
+        return False
 
 
 def _write_all(number: int, data: memoryview) -> None:

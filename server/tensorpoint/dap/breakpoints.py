@@ -147,6 +147,8 @@ class Tensorpoints:
         self.recording = Recording()
         self.precision: Precision = "module"
         self.keep_weights = False
+        #: See `wire.Plan`.
+        self.weights_host = ""
         self._launch_filters: dict[str, Tensorpoint] = {}
         self._client_lists_launch_filters = False
         self._set["filter"].append(self._make("filter", "condition", "", 'nonfinite("*")'))
@@ -168,6 +170,7 @@ class Tensorpoints:
             wanted.file_in_force,
             self.precision,
             self.keep_weights,
+            self.weights_host,
         )
 
     def filters(self) -> list[Message]:

@@ -22,8 +22,8 @@ TENSORPOINTS = "tensorpoints"
 RECORD, FACTS_FILE = "record", "factsFile"
 #: The key that says how closely to look: "module" or "op".
 PRECISION = "precision"
-#: The keys that have edited functions swapped, and converted checkpoints kept.
-HOT_SWAP, KEEP_WEIGHTS = "hotSwap", "keepWeights"
+#: The keys that have edited functions swapped, and checkpoints kept: converted, and on a GPU.
+HOT_SWAP, KEEP_WEIGHTS, KEEP_ON_DEVICE = "hotSwap", "keepWeights", "keepWeightsOnDevice"
 #: A key that VS Code's Python extension puts into each configuration that has gone through it.
 _VSCODE_PYTHON = "clientOS"
 #: For debugpy: the folders of ours that are loaded in the program are not the user's code.

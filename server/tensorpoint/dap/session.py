@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from ..resident.handover import usual_folder
 from ..wire import WIRE_VERSION, Plan
 from . import hot_swap, launch, resident, values
 from .breakpoints import FILTERS
@@ -219,6 +220,8 @@ class Session(Paused):
                 self._tensorpoints.recording.take(arguments, self._child_of is not None)
                 self._tensorpoints.precision = launch.take_precision(arguments)
                 self._tensorpoints.keep_weights = launch.take_switch(arguments, launch.KEEP_WEIGHTS)
+                if launch.take_switch(arguments, launch.KEEP_ON_DEVICE):
+                    self._tensorpoints.weights_host = usual_folder()
                 self._hot_swap = launch.take_switch(arguments, launch.HOT_SWAP)
         except (ValueError, OSError) as error:
             self._client.refuse(message, str(error))
@@ -422,6 +425,8 @@ class Session(Paused):
         self._tensorpoints.recording.pass_on(configuration)
         if self._tensorpoints.keep_weights:
             configuration[launch.KEEP_WEIGHTS] = True
+        if self._tensorpoints.weights_host:
+            configuration[launch.KEEP_ON_DEVICE] = True
         if self._hot_swap:
             configuration[launch.HOT_SWAP] = True
         if self._tensorpoints.precision != "module":

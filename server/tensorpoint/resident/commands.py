@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..wire import pack
+from ..wire.lending import Kept, Lender, NoLender
 from . import places
 from .client import Client, NoHost, supported
 from .host import serve
@@ -90,22 +92,46 @@ def _show(status: Status, as_json: bool) -> None:
 def _weights(as_json: bool, drop: bool) -> int:
     if drop:
         return _drop_weights()
-    found = pack.packs()
+    found, on_devices = pack.packs(), _kept_on_devices()
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=2))
-    elif not found:
-        print('tensorpoint host: no weights are kept ("keepWeights": true)', file=sys.stderr)
-    else:
-        for each in found:
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.used))
-            print(
-                f"{each.source} as {each.dtype.removeprefix('torch.')}: "
-                f"{each.bytes / 2**20:.0f} MiB, {each.tensors} tensors, last used {when}"
-            )
+        print(json.dumps([asdict(each) for each in [*found, *on_devices]], indent=2))
+        return 0
+    if not found and not on_devices:
+        settings = '"keepWeights": true, or "keepWeightsOnDevice"'
+        print(f"tensorpoint host: no weights are kept ({settings})", file=sys.stderr)
+    for each in found:
+        print(
+            f"{each.source} as {each.dtype.removeprefix('torch.')}: "
+            f"{_mib(each.bytes)}, {each.tensors} tensors, {_last_used(each.used)}"
+        )
+    for each in on_devices:
+        loading = f", in use by {', '.join(map(str, each.borrowers))}" if each.borrowers else ""
+        state = f", {each.state}" if each.state != "kept" else ""
+        where = f"{each.source} on {each.device.removeprefix('cuda:')}"
+        print(f"{where}: {_mib(each.bytes)}{state}{loading}, {_last_used(each.used)}")
     return 0
 
 
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _last_used(seconds: float) -> str:
+    return f"last used {time.strftime('%Y-%m-%d %H:%M', time.localtime(seconds))}"
+
+
+def _kept_on_devices() -> list[Kept]:
+    """None if no broker runs."""
+    nobody = contextlib.suppress(places.NoPlace, NoLender)
+    with nobody, Lender(str(places.runtime_folder())) as lender:
+        return lender.listing()
+    return []
+
+
 def _drop_weights() -> int:
+    nobody = contextlib.suppress(places.NoPlace, NoLender)
+    with nobody, Lender(str(places.runtime_folder())) as lender:
+        lender.drop()
     try:
         shutil.rmtree(pack.folder())
     except FileNotFoundError:

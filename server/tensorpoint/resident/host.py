@@ -4,7 +4,7 @@ There is one for each installation of each user.
 
 A program doesn't run through here: its stub speaks with the zygote. So a host that dies takes
 nothing along; its zygotes fork no more and end with their last child, and the next client starts
-another host.
+another host. Nor do weights that are kept on devices: of these it only starts the broker.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ IDLE_S = float(os.environ.get("TENSORPOINT_HOST_IDLE_S") or 3600)
 #: More than this many MiB in all zygotes, and those that were used longest ago go.
 MEMORY_MIB = float(os.environ.get("TENSORPOINT_HOST_MEMORY_MIB") or 4096)
 _LINE = 1 << 24
+_BROKER = "tensorpoint.resident.broker"
 
 
 class Host:
@@ -46,6 +47,8 @@ class Host:
         #: Of the socket that we listen at.
         self._inode = 0
         self._over = asyncio.Event()
+        #: Keeps weights on devices (`broker`), once a program wants that.
+        self._broker: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
         """Serve until told to stop, or until nothing has been asked for a long time."""
@@ -66,6 +69,10 @@ class Host:
         if self._is_reachable():
             socket.unlink()
         await asyncio.gather(*(resident.stop() for resident in self._residents.values()))
+        broker = self._running_broker()
+        if broker is not None:
+            broker.kill()
+            await broker.wait()
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._used = time.monotonic()
@@ -95,6 +102,8 @@ class Host:
             for resident in self._residents.values():
                 resident.restart()
             return Answer("done")
+        if ask.command == "broker":
+            return await self._start_broker()
         if ask.environment is None:
             return Answer("refused", note=f"{ask.command} needs an environment")
         try:
@@ -109,6 +118,33 @@ class Host:
             resident.learn(ask.names)
             return Answer("done")
         return await resident.acquire(ask.environment, ask.wait)
+
+    async def _start_broker(self) -> Answer:
+        if self._running_broker() is not None:
+            return Answer("done")
+        variables = dict(os.environ)
+        variables.pop("CUDA_VISIBLE_DEVICES", None)  # programs may use other GPUs than the host's
+        safe_path: list[str] = ["-P"] if sys.version_info >= (3, 11) else []
+        try:
+            with (places.log_folder(self._folder) / "broker.log").open("ab") as log:
+                self._broker = await asyncio.create_subprocess_exec(
+                    *(sys.executable, *safe_path, "-m", _BROKER, str(self._folder)),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=variables,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            return Answer("unavailable", note=f"weights can't be kept: {error.strerror}")
+        assert self._broker.stdin is not None
+        self._broker.stdin.write(f"{self._token}\n".encode())
+        return Answer("done")
+
+    def _running_broker(self) -> asyncio.subprocess.Process | None:
+        broker = self._broker
+        return broker if broker is not None and broker.returncode is None else None
 
     def _status(self) -> Status:
         return Status(
@@ -141,7 +177,11 @@ class Host:
                     memory -= resident.memory()
                     del self._residents[resident.key]  # first: who asks meanwhile gets another
                     await resident.stop()
-            if not self._residents and (lost or now - self._used > IDLE_S):
+            if (
+                not self._residents
+                and not self._running_broker()
+                and (lost or now - self._used > IDLE_S)
+            ):
                 self._over.set()
 
 

@@ -23,7 +23,7 @@ class Ask:
     """One request. `environment` goes with "acquire" and "learn", `names` with "learn"."""
 
     token: str
-    command: Literal["acquire", "learn", "status", "restart", "stop"]
+    command: Literal["acquire", "learn", "status", "restart", "stop", "broker"]
     environment: Environment | None = None
     #: Whether "acquire" waits for a zygote that starts.
     wait: bool = False

@@ -46,7 +46,8 @@ class Plan:
 
     `facts_file` is where the process leaves its facts when it ends ("" for nowhere). `precision`
     "op" records every operation as it runs, for programs whose forward can't be run again.
-    `keep_weights` has converted checkpoints kept for the next run.
+    `keep_weights` has converted checkpoints kept for the next run; `weights_host` is the runtime
+    folder of the host whose broker keeps those that go to a device ("": they aren't kept).
     """
 
     version: int
@@ -55,3 +56,4 @@ class Plan:
     facts_file: str = ""
     precision: Precision = "module"
     keep_weights: bool = False
+    weights_host: str = ""
