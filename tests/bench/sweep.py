@@ -17,6 +17,7 @@ drawn once, so that the first hundred are a sample. `--depth probes` leaves out 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -40,7 +41,12 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in (ROOT, ROOT / "server"):
     sys.path.insert(0, str(folder))
 
-from tests.bench.architectures import FAMILIES, Architecture, known  # noqa: E402
+from tests.bench.architectures import (  # noqa: E402
+    FAMILIES,
+    Architecture,
+    known,
+    with_torchvision,
+)
 
 #: Of one architecture: CPU time, and waiting, on a machine that is busy.
 _CPU_SECONDS, _SECONDS = 240, 1800
@@ -257,6 +263,8 @@ def scored(
 def _prepare() -> None:
     """Import once what every fork needs."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    with contextlib.suppress(ImportError):  # before transformers, which imports it as it comes
+        with_torchvision()
     import torch
     import transformers
 

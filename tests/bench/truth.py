@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from tensorpoint.shapes.tracing.fitting import value_of
-from tensorpoint.shapes.tracing.hints import has_tensor
+from tensorpoint.shapes.tracing.expressions import value_of
 from tensorpoint.shapes.tracing.inputs import Input, Sizes, make
 from tensorpoint.shapes.tracing.modes import Assumptions, OnMeta
 from tensorpoint.shapes.tracing.probing import Probed
 from tensorpoint.shapes.tracing.recorder import Observation
 from tensorpoint.shapes.tracing.rewriting import Site
-from tensorpoint.shapes.tracing.snapshots import form_of, sizes_of
+from tensorpoint.shapes.tracing.snapshots import form_of, has_tensor, sizes_of
 from tensorpoint.shapes.tracing.source import FileModule
 
 #: Puts numbers into an input of this name.

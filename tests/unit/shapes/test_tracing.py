@@ -32,7 +32,7 @@ def trace(path: Path, **asked: object) -> ShapeTable:
     return table_of(ShapeRequest(str(path), path.read_text("utf-8"), **asked))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["convolutions", "sequences"])
+@pytest.mark.parametrize("name", ["convolutions", "images", "sequences"])
 def test_shapes_are_those_that_the_comments_say(name: str) -> None:
     path = PROGRAMS / f"{name}.py"
     table = trace(path)

@@ -27,8 +27,8 @@ from typing import Any
 
 from ...wire.shapes import Condition, Question, ShapeDiagnostic, names_in
 from .errors import Fault, fault_of
+from .expressions import value_of
 from .faults import confirmed, constants, diagnostic, said
-from .fitting import value_of
 from .inputs import Sizes
 from .modes import TooLong
 from .probing import Probed

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from ...wire.shapes import Execution, ShapeHint, Span
+from .expressions import symbols_of
 from .probing import Probed, Seen
 from .recorder import Path
 from .rewriting import Site, Source
-from .snapshots import DTYPES, Snapshot, form_of, render
+from .snapshots import DTYPES, Snapshot, form_of, has_tensor, render
 
 _MOST_ALTERNATIVES = 4
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_FUNCTIONS = {"ceil", "floor", "min", "max"}
 
 
 def hints_of(
@@ -112,18 +110,6 @@ def _all(dims: Sequence[str]) -> str:
 def _says_something(snapshot: Snapshot, dims: Sequence[str]) -> bool:
     """Integers that don't depend on the input say nothing."""
     return has_tensor(snapshot) or any(symbols_of(dim) for dim in dims)
-
-
-def has_tensor(snapshot: Snapshot | None) -> bool:
-    """Whether there is a tensor in it."""
-    if snapshot is None or snapshot[0] == "I":
-        return False
-    return snapshot[0] == "T" or any(has_tensor(item) for item in snapshot[-1])
-
-
-def symbols_of(dim: str) -> set[str]:
-    """The symbols of an expression."""
-    return set(_NAME.findall(dim)) - _FUNCTIONS
 
 
 def _bytes(snapshot: Snapshot | None) -> int | None:

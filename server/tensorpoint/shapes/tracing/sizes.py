@@ -32,6 +32,8 @@ _LONG_LENGTHS = (
     (2111, 1390, 1846, 2703, 1279),
     (1505, 3108, 1214, 1999, 2446),
 )
+#: Of sizes that rules are compared at: those in a row, and those beyond the probes'.
+_CONSECUTIVE, _BEYOND = 512, 12
 _COMMON_SIDES = (28, 32, 224, 64, 96, 128, 299, 84, 256)
 
 
@@ -53,6 +55,37 @@ class Plan:
             size == self.fixed.get(name, size) and size % self.multiples.get(name, 1) == 0
             for name, size in sizes.items()
         )
+
+    def compared(self, limits: Sequence[str]) -> tuple[list[Sizes], list[Sizes]]:
+        """Sizes at which rules are compared, up to the largest probe's and beyond.
+
+        Each size between the smallest and the largest of a symbol comes up (of thousands some, and
+        the last hundreds): `(H + 3)//16` and `(H + 4)//16` differ at one of sixteen sizes. All of
+        2 to 7 batches are too few for that, and a rule that begins to count at 60 may do so at any.
+        """
+        draw = random.Random(7)
+        columns: dict[str, tuple[list[int], list[int]]] = {}
+        for name in self.probes[0]:
+            step = self.multiples.get(name, 1)
+            values = [probe[name] // step for probe in self.probes]
+            low, high = min(values), max(values)
+            inside = [*range(max(low, high - _CONSECUTIVE), high + 1)]
+            if low < inside[0]:
+                inside += draw.choices(range(low, inside[0]), k=_BEYOND * 4)
+            beyond = [draw.randint(high + 1, 2 * high + 1) for _ in range(_BEYOND)]
+            if name in self.fixed:
+                inside = beyond = [self.fixed[name]]
+            draw.shuffle(inside)
+            columns[name] = [each * step for each in inside], [each * step for each in beyond]
+        found: list[list[Sizes]] = []
+        for part in (0, 1):
+            length = max((len(column[part]) for column in columns.values()), default=0)
+            every = [
+                {name: column[part][i % len(column[part])] for name, column in columns.items()}
+                for i in range(length)
+            ]
+            found.append([sizes for sizes in every if fits(limits, sizes)])
+        return found[0], found[1]
 
     def more(self, limits: Sequence[str], count: int = 60) -> list[Sizes]:
         """Other sizes of the same kind, to tell rules apart."""

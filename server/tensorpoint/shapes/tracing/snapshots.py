@@ -98,6 +98,13 @@ def form_of(snapshot: Snapshot | None) -> Any:
     return (*snapshot[:-1], tuple(form_of(item) for item in snapshot[-1]))
 
 
+def has_tensor(snapshot: Snapshot | None) -> bool:
+    """Whether there is a tensor in it."""
+    if snapshot is None or snapshot[0] == "I":
+        return False
+    return snapshot[0] == "T" or any(has_tensor(item) for item in snapshot[-1])
+
+
 def kinds_of(snapshot: Snapshot | None) -> set[str]:
     """The names of the classes of its containers."""
     if snapshot is None or snapshot[0] in ("T", "I"):

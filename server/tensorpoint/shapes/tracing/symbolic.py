@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ...wire.shapes import Condition
-from .fitting import value_of
+from .expressions import value_of
 from .graph import Drawn
 from .inputs import Sizes, make
 from .modes import Assumptions, Deadline, OnMeta, WithoutValues
