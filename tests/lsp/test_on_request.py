@@ -40,16 +40,35 @@ class Net(nn.Module):
         return y
 
 
+def scale(batch):
+    return float(batch.norm())
+
+
 if __name__ == "__main__":
     net = Net()
     batch = torch.ones(3, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        out = net(batch)  # train
+        out = net(batch if scale(batch) > 0 else -batch)  # train
         out.sum().backward()
         optimizer.step()
 """
+#: Code, text, code.
+CELLS = (
+    "%matplotlib inline\nimport torch\nfrom torch import nn",
+    "# A net",
+    """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+    def forward(self, x):
+        y = self.linear(x)
+        if y.sum() > 0:
+            y = y + 1
+        return y""",
+)
 #: Made for memory that a tensor without data does not have.
 FUSED = """\
 def attend(query, key):
@@ -142,5 +161,16 @@ def test_a_plugin_a_run_and_the_compiler_add_to_the_text(write: Write) -> None:
                 lambda found: not any(d.code == "graph-break" for d in found),
             )
             assert await ask_for_breaks(session, session.uri("other.py")) == "it is not open here."
+
+            # Of a notebook, by its own URI or that of any of its cells.
+            notebook = session.open_notebook("net.ipynb", CELLS)
+            cell = notebook.cells[2].document
+            await eventually(lambda: session.labels(cell), bool)
+            for asked in (notebook.uri, notebook.cells[0].document, cell):
+                said = await ask_for_breaks(session, asked)
+                assert said == "torch.compile breaks the graph in line 7 of code cell 2.", said
+                found = await session.diagnostics(cell)
+                assert [d.range.start.line for d in found if d.code == "graph-break"] == [6]
+                assert not await session.diagnostics(notebook.cells[0].document)
 
     asyncio.run(body())

@@ -480,7 +480,7 @@ class Server(LanguageServer):
             source = source_of(self.workspace, uri)
         said = "it is not open here."
         if source is not None:
-            said = words.graph_breaks(await self._traces.find_breaks(source))
+            said = words.graph_breaks(source, await self._traces.find_breaks(source))
         text = f"Graph breaks of {uri.rpartition('/')[2]}: {said}"
         self.window_show_message(types.ShowMessageParams(types.MessageType.Info, text))
         return said
