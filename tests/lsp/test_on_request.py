@@ -40,17 +40,14 @@ class Net(nn.Module):
         return y
 
 
-def scale(batch):
-    return float(batch.norm())
-
-
 if __name__ == "__main__":
     net = Net()
     batch = torch.ones(3, 8)
+    known = float(batch.norm())  # not without a run
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        out = net(batch if scale(batch) > 0 else -batch)  # train
+        out = net(batch if known > 0 else -batch)  # train
         out.sum().backward()
         optimizer.step()
 """
