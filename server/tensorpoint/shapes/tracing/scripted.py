@@ -128,22 +128,25 @@ class _Scripted:
 
     def _stood_in(self, name: str, forward: Callable[[dict[str, Any]], Any]) -> Probed | None:
         """With the inputs of the models that are given what is not known."""
-        inputs: tuple[Input, ...] = ()
-        sizes: Sizes = {}
         self._script.wanting.clear()
+        plain = self._probed(self._target(name, forward, (), None))
+        if plain is None:
+            return None
+        inputs: tuple[Input, ...] = ()
         while True:
-            began = self._tried(self._target(name, forward, inputs, None), sizes)
-            if began.error is not None:
-                return None
             wanted = [self._classes[kind] for kind in self._script.wanting]
             more = tuple(_renamed(each, i) for each in wanted for i in each.target.inputs)
             if len(more) == len(inputs):  # else what they gave may have gone to another model
                 break
             inputs = more
             sizes = {key: size for each in wanted for key, size in each.runs[0].sizes.items()}
-        if not inputs and began.assumptions is not None and began.assumptions.found:
-            inputs = (_VARYING,)
-        return self._probed(self._target(name, forward, inputs, frozenset(self._script.failed)))
+            if self._tried(self._target(name, forward, inputs, None), sizes).error is not None:
+                return plain
+        found = plain.runs[0].all_sizes
+        if not inputs and not found:
+            return plain
+        usual = frozenset(self._script.failed)
+        return self._probed(self._target(name, forward, inputs or (_VARYING,), usual))
 
     def _guessed(self, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any] | None:
         """The arguments of a function that nothing calls, if one of them must be a model."""
