@@ -128,13 +128,16 @@ def test_a_plugin_a_run_and_the_compiler_add_to_the_text(write: Write) -> None:
             assert all(line != train for line, _ in labels)
 
             # A debug run ends: its shapes where a trace has none, its statistics in the hover.
+            async def refreshes() -> int:
+                return session.refreshed
+
             before = session.refreshed
             await asyncio.to_thread(record, program)
             labels = await eventually(
                 lambda: session.labels(uri), lambda found: any(line == train for line, _ in found)
             )
             assert (train, ": f32[3, 4]") in labels and (forward, ": f32[B, 4]") in labels
-            assert session.refreshed > before
+            await eventually(refreshes, lambda count: count > before)
             text = await session.hover(uri, forward, 8)
             assert "**Measured** in the last run" in text
             # d(sum of y)/dw is 3 in each of 4 x 8 elements, and 3 in each of 4 of the bias.
