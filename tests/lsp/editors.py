@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -127,6 +127,29 @@ class Session:
         )
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         return item.uri
+
+    def open_notebook(self, name: str, cells: Sequence[str]) -> types.NotebookDocument:
+        """Open a notebook; a cell that begins with `# ` is text."""
+        documents = [
+            types.TextDocumentItem(f"{self.uri(name)}#{number}", "python", 1, text)
+            for number, text in enumerate(cells)
+        ]
+        kinds = types.NotebookCellKind
+        notebook = types.NotebookDocument(
+            self.uri(name),
+            "jupyter-notebook",
+            1,
+            [
+                types.NotebookCell(
+                    kinds.Markup if each.text.startswith("# ") else kinds.Code, each.uri
+                )
+                for each in documents
+            ],
+        )
+        self.client.notebook_document_did_open(
+            types.DidOpenNotebookDocumentParams(notebook, documents)
+        )
+        return notebook
 
     def change(self, uri: str, text: str) -> None:
         self._version += 1

@@ -43,13 +43,29 @@ class Net(nn.Module):
 if __name__ == "__main__":
     net = Net()
     batch = torch.ones(3, 8)
+    known = float(batch.norm())  # not without a run
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        out = net(batch)  # train
+        out = net(batch if known > 0 else -batch)  # train
         out.sum().backward()
         optimizer.step()
 """
+#: Code, text, code.
+CELLS = (
+    "%matplotlib inline\nimport torch\nfrom torch import nn",
+    "# A net",
+    """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+    def forward(self, x):
+        y = self.linear(x)
+        if y.sum() > 0:
+            y = y + 1
+        return y""",
+)
 #: Made for memory that a tensor without data does not have.
 FUSED = """\
 def attend(query, key):
@@ -112,13 +128,16 @@ def test_a_plugin_a_run_and_the_compiler_add_to_the_text(write: Write) -> None:
             assert all(line != train for line, _ in labels)
 
             # A debug run ends: its shapes where a trace has none, its statistics in the hover.
+            async def refreshes() -> int:
+                return session.refreshed
+
             before = session.refreshed
             await asyncio.to_thread(record, program)
             labels = await eventually(
                 lambda: session.labels(uri), lambda found: any(line == train for line, _ in found)
             )
             assert (train, ": f32[3, 4]") in labels and (forward, ": f32[B, 4]") in labels
-            assert session.refreshed > before
+            await eventually(refreshes, lambda count: count > before)
             text = await session.hover(uri, forward, 8)
             assert "**Measured** in the last run" in text
             # d(sum of y)/dw is 3 in each of 4 x 8 elements, and 3 in each of 4 of the bias.
@@ -142,5 +161,16 @@ def test_a_plugin_a_run_and_the_compiler_add_to_the_text(write: Write) -> None:
                 lambda found: not any(d.code == "graph-break" for d in found),
             )
             assert await ask_for_breaks(session, session.uri("other.py")) == "it is not open here."
+
+            # Of a notebook, by its own URI or that of any of its cells.
+            notebook = session.open_notebook("net.ipynb", CELLS)
+            cell = notebook.cells[2].document
+            await eventually(lambda: session.labels(cell), bool)
+            for asked in (notebook.uri, notebook.cells[0].document, cell):
+                said = await ask_for_breaks(session, asked)
+                assert said == "torch.compile breaks the graph in line 7 of code cell 2.", said
+                found = await session.diagnostics(cell)
+                assert [d.range.start.line for d in found if d.code == "graph-break"] == [6]
+                assert not await session.diagnostics(notebook.cells[0].document)
 
     asyncio.run(body())

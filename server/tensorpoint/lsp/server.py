@@ -492,7 +492,7 @@ class Server(LanguageServer):
                 return "it is not open here."
             found = await self._traces.find_breaks(source)
             if found is not None:
-                return words.graph_breaks(found)
+                return words.graph_breaks(source, found)
         return "what is traced changes all the time; ask again."
 
 

@@ -43,9 +43,21 @@ class Source:
         return tuple(line for part in self.parts for line in part.lines)
 
     @property
+    def is_notebook(self) -> bool:
+        """Whether the parts are cells."""
+        return len(self.parts) != 1 or self.parts[0].uri != self.key
+
+    def cell_of(self, line: int) -> tuple[int, int]:
+        """The code cell that a line is in, and which of its lines: all count from 1."""
+        for number, part in enumerate(self.parts, 1):
+            if part.first < line <= part.first + len(part.lines):
+                return number, line - part.first
+        raise ValueError(f"line {line} is in none of the cells")
+
+    @property
     def text(self) -> str:
         """What Python reads, line for line and column for column."""
-        if len(self.parts) == 1 and self.parts[0].uri == self.key:
+        if not self.is_notebook:
             return "\n".join(self.lines)
         return "\n".join("" if _MAGIC.match(line) else line for line in self.lines)
 

@@ -12,6 +12,7 @@ from lsprotocol import types
 
 from ..shapes.amounts import amount, memory
 from ..wire.shapes import Origin, ShapeHint, ShapeTable, TracedCall, TracedInput
+from .sources import Source
 
 #: Executions that are listed; a block of a large model has hundreds.
 _LISTED = 12
@@ -38,11 +39,15 @@ def sizes(table: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {size}" for name, size in table.items())
 
 
-def graph_breaks(found: ShapeTable | str) -> str:
+def graph_breaks(source: Source, found: ShapeTable | str) -> str:
     """What torch.compile says of a file, in a sentence; a text says why it says nothing."""
     if isinstance(found, str):
         return found or "the file is not traced."
     lines = sorted({one.span.line for one in found.diagnostics if one.code == "graph-break"})
+    if lines and source.is_notebook:
+        cells = [source.cell_of(line) for line in lines]
+        places = ", ".join(f"line {line} of code cell {cell}" for cell, line in cells)
+        return f"torch.compile breaks the graph in {places}."
     if lines:
         plural = "s" if len(lines) > 1 else ""
         return f"torch.compile breaks the graph in line{plural} {', '.join(map(str, lines))}."

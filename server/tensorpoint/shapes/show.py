@@ -99,7 +99,8 @@ def shapes(options: Options) -> int:
             "function, # tensorpoint: x: f32[B, 3, H, W]",
             file=sys.stderr,
         )
-    return 0 if table.calls else 2
+    traced = table.calls or (table.hints and not table.untraced)
+    return 0 if traced else 2
 
 
 def as_json(table: ShapeTable) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tensorpoint.agent.arguments import specification
 from tensorpoint.resident import runs
 from tensorpoint.shapes.measured import calls_in_last_run, measured_hints, with_measured
 from tensorpoint.shapes.project import BadProject, calls_in_project
+from tensorpoint.shapes.tracing import quiet
 from tensorpoint.shapes.tracing.inputs import read_spec
 from tensorpoint.shapes.tracing.main import table_of
 from tensorpoint.wire import WIRE_VERSION, Facts
@@ -186,6 +187,46 @@ def test_a_call_in_a_file_beside_it_counts_and_its_change_makes_the_table_stale(
     table = trace(path)
     assert inputs(table) == [("x", "f32[B, T, 8]", "call")]
     assert str(other) in table.dependencies
+
+
+def test_what_numbers_in_tensors_decide_about_is_no_call(write: Write) -> None:
+    """With any number in the place of `i` the batch would be empty."""
+    path = write(
+        CONV
+        + textwrap.dedent(
+            """
+            data = torch.ones(3, 5000, 9)
+
+            def get_batch():
+                places = torch.randint(4000, (4,))
+                return torch.stack([data[:, i : i + 64] for i in places])
+
+            net(get_batch())
+            """
+        )
+    )
+    assert inputs(trace(path)) == [("x", "f32[B, 3, H, W]", "first use")]
+
+
+def test_options_are_those_of_their_parser_within_functions_too(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", quiet._defaults)
+    path = write(
+        NET.format(
+            spec="pass",
+            more="""
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=24)
+options = parser.parse_args()
+
+def main():
+    net = Net(options.width)
+""",
+        )
+    )
+    assert inputs(trace(path)) == [("x", "f32[B, 24]", "first use")]
 
 
 def test_functions_and_methods_with_a_specification_are_traced(write: Write) -> None:

@@ -58,7 +58,7 @@ def calls_of(file: FileModule, values: Values, kind: Any) -> Iterator[dict[str, 
             given = inspect.signature(function).bind(*positional, **keywords).arguments
         except (Unknown, TypeError, ValueError):
             continue
-        yield {name: _concrete(value) for name, value in given.items()}
+        yield {name: concrete(value) for name, value in given.items()}
         if tried >= _MOST_CALLS:
             return
 
@@ -76,11 +76,11 @@ def _may_call(call: ast.Call, file: FileModule, kind: Any) -> bool:
     return known is kind or not (inspect.isclass(known) or inspect.isroutine(known))
 
 
-def _concrete(value: Any) -> Any:
+def concrete(value: Any) -> Any:
     """A value with specifications in the places of its tensors."""
     if isinstance(value, torch.Tensor):
         return TensorSpec(short_dtype(value.dtype), tuple(str(int(size)) for size in value.shape))
-    return with_items(value, _concrete)
+    return with_items(value, concrete)
 
 
 def inputs_of(

@@ -60,6 +60,7 @@ from .plugins import Plugins
 from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
+from .scripted import traced_scripts
 from .source import FileModule
 from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
 from .targets import (
@@ -141,6 +142,7 @@ def table_of(
         table.add(name, made, _joined([given, *(each for each in written if each)]))
     if not request.class_name and not request.object:
         table.add_functions()
+        table.add_scripts()
     if kept is not None:
         kept += [(file, each) for each in table.probed]
     if request.class_name and not names:
@@ -230,6 +232,12 @@ class _Table:
                     before = len(self.untraced)
                     self.add(name, Made(Called(kind), name), Spec())
                     del self.untraced[before:]
+
+    def add_scripts(self) -> None:
+        """Trace the top-level lines, and functions that are given a model."""
+        seen = {hint.span.line for hint in self.hints}
+        for found in traced_scripts(self._file, self.probed, seen, self._plugins):
+            self.hints += hints_of(found, self._file.source, self._file.sites)
 
     def _examples(self, name: str) -> Iterator[Example]:
         """Calls of a target that are known: in the last run, in the file, in those beside it."""

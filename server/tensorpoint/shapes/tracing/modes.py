@@ -6,7 +6,7 @@ for.
   a short way through its masks when `mask.all()`, so one assumption alone is half of the truth).
 - A meta kernel that complains isn't believed (that of `_grouped_mm` wants bf16, the CPU's takes
   f32): the real kernel is asked with zeros of the same sizes, if they are small, and has the last
-  word.
+  word. If they are large, the meta kernel is asked with bf16.
 - Devices are all the meta device: `x.cuda()` and `torch.zeros(..., device="cpu")` stay there.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from ...wire.shapes import Span
@@ -238,17 +238,15 @@ class WithoutValues(TorchDispatchMode):
         return (args[0], indices, *args[2:])
 
     def _really(self, func: Any, args: Any, kwargs: Any, error: Exception) -> Any:
-        elements = 0
+        operands = [each for each in tree_leaves((args, kwargs)) if _is_meta(each)]
+        if sum(each.numel() for each in operands) > _MOST_REAL:
+            return _as_bf16(func, args, kwargs, operands, error)
 
         def real(value: Any) -> Any:
-            nonlocal elements
             if isinstance(value, torch.device):
                 return torch.device("cpu")
             if not _is_meta(value):
                 return value
-            elements += value.numel()
-            if elements > _MOST_REAL:
-                raise error
             if value.dtype == torch.bool:
                 return torch.ones(tuple(value.shape), dtype=value.dtype)
             return torch.zeros(tuple(value.shape), dtype=value.dtype)
@@ -261,6 +259,25 @@ class WithoutValues(TorchDispatchMode):
                     raise
                 raise second from None
             return tree_map(lambda v: v.to(_META) if isinstance(v, torch.Tensor) else v, out)
+
+
+def _as_bf16(func: Any, args: Any, kwargs: Any, operands: list[Any], error: Exception) -> Any:
+    """What is too large for a real kernel, as the meta kernels of some operations want it."""
+    kinds = {each.dtype for each in operands if each.dtype.is_floating_point}
+    if len(kinds) != 1 or torch.bfloat16 in kinds:
+        raise error
+    [kind] = kinds
+
+    def changed(value: Any, one: torch.dtype, other: torch.dtype) -> Any:
+        return value.to(other) if _is_meta(value) and value.dtype is one else value
+
+    with _disable_current_modes():
+        try:
+            inside = tree_map(lambda v: changed(v, kind, torch.bfloat16), (args, kwargs))
+            out = func(*inside[0], **inside[1])
+        except Exception:  # it wants something else
+            raise error from None
+        return tree_map(lambda v: changed(v, torch.bfloat16, kind), out)
 
 
 def _check_transposed(data: Any, weight: Any, *rest: Any) -> None:

@@ -86,6 +86,11 @@ class Recorder:
         for index in set(self._happened[first:]):
             yield self.observations[index].snapshot
 
+    def told(self, first: int) -> list[tuple[int, Snapshot]]:
+        """Sites and values since a moment, in order."""
+        found = [self.observations[index] for index in self._happened[first:]]
+        return [(each.site, each.snapshot) for each in found]
+
     def take(self) -> list[Observation]:
         """What was recorded since the last time."""
         for index, times in Counter(self._happened).items():

@@ -11,6 +11,8 @@ from __future__ import annotations
 import __future__
 
 import ast
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -95,9 +97,19 @@ class Rewriter(ast.NodeTransformer):
 
     def rewrite(self, statement: ast.stmt) -> CodeType:
         """The code of one top-level statement."""
-        tree = ast.Module([self.visit(statement)], [])
+        return self.compiled(ast.Module([self.visit(statement)], []))
+
+    def compiled(self, tree: ast.Module) -> CodeType:
+        """The code of a tree whose positions are those of the file."""
         ast.fix_missing_locations(tree)
         return compile(tree, self._source.path, "exec", self._flags, dont_inherit=True)
+
+    def told(self, statements: Sequence[ast.stmt], owners: Sequence[str] = ()) -> list[ast.stmt]:
+        """Copies of statements, those of the top level as if they were a function's."""
+        outer, self._inside, self._owners = self._inside, True, [*owners]
+        found = [item for each in statements for item in self._visited(copy.deepcopy(each))]
+        self._inside, self._owners = outer, []
+        return found
 
     # -- places
 

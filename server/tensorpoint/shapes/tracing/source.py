@@ -66,6 +66,14 @@ class FileModule:
     def sites(self) -> list[Any]:
         return self._rewriter.sites
 
+    def told(self, statements: Sequence[ast.stmt], owners: Sequence[str] = ()) -> list[ast.stmt]:
+        """Copies of statements that tell their values, as those of a function do."""
+        return self._rewriter.told(statements, owners)
+
+    def compiled(self, tree: ast.Module) -> types.CodeType:
+        """The code of a tree that was made of the file's."""
+        return self._rewriter.compiled(tree)
+
     def load(self) -> None:
         """Run the definitions."""
         sys.modules[self.module.__name__] = self.module
@@ -75,7 +83,7 @@ class FileModule:
                 sys.path.insert(0, place)
         sys.argv = [self.source.path]
         for statement in self._statements:
-            if _defines(statement):
+            if defines(statement):
                 failure = self._try(statement)
                 if failure and isinstance(statement, ast.ClassDef):
                     self.problems.append(f"{statement.name}: {failure}")
@@ -183,11 +191,12 @@ class _Demanded(dict[str, Any]):
             raise
 
 
-def _defines(statement: ast.stmt) -> bool:
+def defines(statement: ast.stmt) -> bool:
+    """Whether a top-level statement is an import or a definition, which run at the start."""
     if isinstance(statement, _DEFINITIONS):
         return True
     if isinstance(statement, ast.Try):
-        return all(_defines(each) or isinstance(each, ast.Assign) for each in statement.body)
+        return all(defines(each) or isinstance(each, ast.Assign) for each in statement.body)
     if isinstance(statement, ast.If):
         return "__name__" not in ast.dump(statement.test) and all(
             isinstance(each, (*_DEFINITIONS, ast.Pass)) for each in statement.body
@@ -344,6 +353,11 @@ class _Nothing:
         if name.startswith("__"):
             raise AttributeError(name)
         return _Nothing()
+
+
+def is_stub(value: Any) -> bool:
+    """Whether it stands for something of a package that is not installed."""
+    return isinstance(value, _Nothing) or (isinstance(value, type) and issubclass(value, _Nothing))
 
 
 _STUBS = _Stubs()

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from .modes import Assumptions, TooLong, without_data
 from .source import FileModule
+from .unknown import NoNumbers, Skip
 
 #: For one expression: a loop that trains may be among those that it needs.
 _SECONDS = 3.0
@@ -84,7 +85,8 @@ class Values:
         """The value of an expression of the file. Raises `Unknown`."""
         self._end = time.monotonic() + _SECONDS
         scope = self._scopes.get(id(node), self._module)
-        with without_data(Assumptions(self._file.source.path, deadline=self._end)):
+        assumed = Assumptions(self._file.source.path, deadline=self._end)
+        with without_data(assumed), NoNumbers():
             return self._value(node, scope, node.lineno)
 
     def arguments(self, call: ast.Call) -> tuple[list[Any], dict[str, Any]]:
@@ -136,7 +138,7 @@ class Values:
         code = compile(ast.Expression(node), self._file.source.path, "eval")
         try:
             return eval(code, {**self._file.namespace, **names})
-        except (Exception, SystemExit, TooLong) as error:
+        except (Exception, SystemExit, TooLong, Skip) as error:
             raise Unknown(f"{type(error).__name__}: {error}") from None
 
     def _look_up(self, name: str, scope: _Scope | None, line: int) -> tuple[bool, Any]:
@@ -145,6 +147,9 @@ class Values:
             if scope.function is None and name in self._file.namespace:
                 return False, None
             bindings = scope.bindings.get(name)
+            if bindings and scope.function is None and _makes_parser(bindings[-1].value):
+                self._file.demand(name)  # with its options
+                return False, None
             if bindings:
                 before = [each for each in bindings if each.line < line]
                 return True, self._bound(name, (before or bindings[-1:])[-1], scope)
@@ -184,9 +189,9 @@ class Values:
         value = self._value(node, scope, line)
         try:
             if isinstance(value, DataLoader):
-                return _batch(value)
+                return first_batch(value)
             return next(iter(value))
-        except (Exception, TooLong) as error:
+        except (Exception, TooLong, Skip) as error:
             raise Unknown(f"{type(error).__name__}: {error}") from None
 
     def _parameter(self, name: str, scope: _Scope) -> Any:
@@ -236,6 +241,11 @@ class Values:
         raise Unknown(f"it does not pass {name}")
 
 
+def _makes_parser(node: ast.expr) -> bool:
+    """Whether it is a call of argparse's class."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ArgumentParser")
+
+
 def _bindings(node: ast.AST) -> Iterator[tuple[str, _Binding]]:
     """The names that a statement binds."""
     if isinstance(node, ast.Assign):
@@ -273,14 +283,14 @@ def _unpacked(value: Any, path: tuple[int, ...]) -> Any:
     return value
 
 
-def _batch(loader: Any) -> Any:
-    """A batch as the loader makes it, of the first items: without workers and samplers."""
+def first_batch(loader: Any, size: int = _BATCH) -> Any:
+    """A batch as the loader makes it, of `size` first items: without workers and samplers."""
     if loader.batch_size is None and loader.batch_sampler is None:
         return next(iter(loader.dataset))
     try:
-        items = [loader.dataset[index] for index in range(min(_BATCH, len(loader.dataset)))]
+        items = [loader.dataset[index] for index in range(min(size, len(loader.dataset)))]
     except (TypeError, NotImplementedError):  # one that is only iterated over
-        items = [item for item, _ in zip(loader.dataset, range(_BATCH))]
+        items = [item for item, _ in zip(loader.dataset, range(size))]
     return loader.collate_fn(items)
 
 
