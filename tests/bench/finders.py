@@ -46,8 +46,9 @@ def _ours(_: nn.Module, named: Named) -> Iterator[None]:
     with tensorpoint.watch("nonfinite()", on=stops.append):
         yield
     operation = stops[0].operation if stops else None
-    if operation is not None:
-        named.op, named.line = operation.name.split(".")[1], operation.line
+    if operation is not None:  # in a backward, the one of the forward that it belongs to
+        named.op = (operation.forward_op or operation.name).split(".")[1]
+        named.line = operation.line if operation.forward_op is None else operation.forward_line
 
 
 @contextmanager

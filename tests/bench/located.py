@@ -3,7 +3,9 @@
 A small transformer of one of five families, with random weights, gets a fault in the output of one
 of its modules at a step: family, module, step, type and operation are drawn by the seed, the module
 among those that the model calls. It counts as located if what is named first is the operation and
-the line of the fault. Half of the seeds train: a loss and its backward follow the forward.
+the line of the fault. Half of the seeds train: a loss and its backward follow the forward. In half
+of those the forward stays finite and the fault is in the gradient: counted is then the operation
+whose backward makes the first bad value, and its line in the forward.
 
     python -m tests.bench.located SEEDS
 """
@@ -35,6 +37,7 @@ class Located:
     module: str
     dtype: str
     trains: bool
+    of_gradients: bool
     fault: str
     found_op: str | None
     found_line: int | None
@@ -145,6 +148,49 @@ FAULTS: tuple[tuple[Callable[[Any], Any], str, str], ...] = (
 )
 
 
+# The same where only the gradient is bad: a slope that is infinite, or 0/0 -----------------------
+
+
+def _slope_of_norm(x: Any) -> Any:
+    squares = (x.float() * 0).square().sum(-1, keepdim=True)
+    return x + squares.sqrt().to(x.dtype)
+
+
+def _slope_of_power(x: Any) -> Any:
+    zero = x.float().abs() * 0
+    return x + (zero**0.5).to(x.dtype)
+
+
+def _slope_of_arc(x: Any) -> Any:
+    one = x.float() * 0 + 1.0
+    return x + one.acos().to(x.dtype)
+
+
+def _masked_log(x: Any) -> Any:
+    import torch
+
+    zero = x.float() * 0
+    safe = torch.where(zero > 0, zero.log(), zero)
+    return x + safe.to(x.dtype)
+
+
+def _masked_quotient(x: Any) -> Any:
+    import torch
+
+    zero = x.float() * 0
+    safe = torch.where(zero > 0, 1.0 / zero, zero)
+    return x + safe.to(x.dtype)
+
+
+OF_GRADIENTS: tuple[tuple[Callable[[Any], Any], str, str], ...] = (
+    (_slope_of_norm, "sqrt", ".sqrt()"),
+    (_slope_of_power, "pow", "zero**0.5"),
+    (_slope_of_arc, "acos", ".acos()"),
+    (_masked_log, "log", ".log()"),
+    (_masked_quotient, "reciprocal", "1.0 / zero"),
+)
+
+
 # One fault ---------------------------------------------------------------------------------------
 
 
@@ -188,10 +234,14 @@ def plant(seed: int, finder: str) -> Located:
     family = draw.choice(FAMILIES)
     dtype = draw.choice([torch.float32, torch.bfloat16])
     fault, operation, text = draw.choice(FAULTS)
-    at, trains = draw.randrange(_STEPS), seed % 2 == 0
+    at, trains, of_gradients = draw.randrange(_STEPS), seed % 2 == 0, seed % 4 == 0
     model, batch = _model(family)
     model.to(dtype).train(draw.random() < 0.5)
-    name = draw.choice(_called(model, _cast(batch(), dtype)))
+    names = _called(model, _cast(batch(), dtype))
+    if of_gradients:
+        fault, operation, text = draw.choice(OF_GRADIENTS)
+        names = [name for name in names if "pooler" not in name]  # the loss is not of its output
+    name = draw.choice(names)
     module = model.get_submodule(name)
     forward, steps_left = module.forward, [at]
 
@@ -214,6 +264,7 @@ def plant(seed: int, finder: str) -> Located:
         module=name,
         dtype=str(dtype).removeprefix("torch."),
         trains=trains,
+        of_gradients=of_gradients,
         fault=fault.__name__.strip("_"),
         found_op=named.op,
         found_line=named.line,

@@ -171,7 +171,7 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
     table = _table(
         "Planted faults named by operation and line, beside the cost of a step (step / plain)",
         "",
-        ["all", "in training", "without gradients", *models],
+        ["all", "without gradients", "in training", "of gradients", *models],
     )
     for finder in dict.fromkeys(row.finder for row in rows):
         of_it = [row for row in rows if row.finder == finder]
@@ -179,8 +179,9 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
         table.add_row(
             finder,
             _share(of_it),
-            _share([row for row in of_it if row.trains]),
             _share([row for row in of_it if not row.trains]),
+            _share([row for row in of_it if row.trains and not row.of_gradients]),
+            _share([row for row in of_it if row.of_gradients]),
             *(steps.get(model, "") for model in models),
         )
     return table
