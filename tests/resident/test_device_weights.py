@@ -622,6 +622,28 @@ def test_where_sharing_does_not_work_it_is_said_once_and_loaded(
         assert not program.taken and not program.faults
 
 
+def test_what_is_wrong_twice_is_not_asked_for_again(
+    shared: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the probe came through: else it would be read again and again."""
+
+    class Faulty(SharedMemory):
+        def copy(self, target: int, source: int, size: int, stream: int) -> None:
+            super().copy(target, source, size if size <= 1 << 16 else size // 2, stream)
+
+    keep(shared.folder, file := save(tmp_path / "x.safetensors"))
+    monkeypatch.setattr(device_weights, "memory_of", lambda _: Faulty())
+    program = Program(shared.folder, monkeypatch)
+    eventually(lambda: bool(load(file)[-1] == 1.0 and program.said), "it is said")
+    assert load(file)[-1] == 1.0
+    program.keeper.want(False)
+    assert program.said == [
+        "weights are not kept on cpu, they load as ever: "
+        f"what is there of {file} is not what is in the file."
+    ]
+    assert not program.taken and not program.faults
+
+
 def test_without_a_host_it_is_said_once_and_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
