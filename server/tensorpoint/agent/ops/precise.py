@@ -4,8 +4,8 @@ For what can't be run again: a loss computed outside of modules, an optimizer's 
 draws from a generator of its own. It costs a Python call and a sum for each operation, so it is on
 only where it was asked for, and of itself in three places, on the CPU (on CUDA each sum would wait
 for the device): from a model's output to the backward of what is computed of it; all that is
-outside of models, once a backward has come to what was computed of no model's output; and an
-optimizer's step that may write a NaN.
+outside of models, once a backward has come to what was computed of no model's output, and where
+that is worth its time (`worth`); and an optimizer's step that may write a NaN.
 
 It is a mode on torch's own stack, which is left in the order in which it is entered. So it is
 entered only where the program has no mode on, and left only where it is the innermost one.
@@ -28,6 +28,7 @@ from .after_model import AfterModel, AfterModelBackward, ModelCall, Producer
 from .dispatch import compiling_goes_on, leave
 from .forwards import Forwards, Limits, sequence_number
 from .recorder import Describe, Recorder
+from .worth import Trial
 
 #: The operands of a loss that are kept for what a stop says of them.
 _KEPT = Limits(one=64 << 20, all=256 << 20)
@@ -48,8 +49,8 @@ class _Thread(threading.local):
     others = _MAX_OTHERS
     #: What was computed of roots' outputs since the last backward.
     after: AfterModel | None = None
-    #: Whether a backward has come to what no root had made: that is recorded from then on.
-    computes_without = False
+    #: Once a backward has come to what no root had made: whether that is recorded.
+    without: Trial | None = None
     #: Its backward, while that runs: whether its graph stays, and whether it makes another.
     backward: AfterModelBackward | None = None
     keeps_graph = makes_graph = False
@@ -152,7 +153,7 @@ class Precise:
         thread = self._thread
         if thread.is_in_root:
             return  # that can be run again
-        if thread.after is None and thread.computes_without:
+        if thread.after is None and thread.without is not None and thread.without.records:
             thread.after = self._from(sequence_number())
         if thread.after is not None and thread.mode is None:
             thread.for_now = self._enter(thread.after.recorder)
@@ -177,9 +178,11 @@ class Precise:
             thread.backward = AfterModelBackward(
                 thread.after, roots, self._describe, self._on_fault
             )
-            thread.computes_without |= thread.backward.has_earlier
+            if thread.backward.has_earlier:
+                thread.without = thread.without or Trial()
         elif not thread.is_in_root and compiling_goes_on():
-            thread.computes_without |= any(tensor.is_cpu for _, tensor in tensors_in(roots, ""))
+            if any(tensor.is_cpu for _, tensor in tensors_in(roots, "")):
+                thread.without = thread.without or Trial()
 
     def on_inner_backward(self, roots: Sequence[Any]) -> None:
         """In the middle of it another begins, as of a reentrant checkpoint."""
@@ -189,6 +192,8 @@ class Precise:
     def on_backward_end(self, results: object) -> None:
         """What it went through is over, but for a graph that the program keeps."""
         self._end_backward()
+        if self._thread.without is not None:
+            self._thread.without.step()
         self._go_on()
 
     def on_backward_failed(self) -> None:
