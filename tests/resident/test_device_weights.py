@@ -7,7 +7,6 @@ as on a GPU. What is the GPU's own is in `test_cuda_weights`.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -32,7 +31,7 @@ from tensorpoint.resident.commands import host as command
 from tensorpoint.wire import pack
 from tensorpoint.wire.device_memory import CPU, DeviceError, SharedMemory, memory_of
 from tensorpoint.wire.lending import PROBE, Kept, Lender, Lent, NoLender, stamp_of, start
-from tests.protocol.dap import eventually as eventually_
+from tests.protocol.dap import eventually
 from tests.resident.hosts import SERVER, Host, running_host
 from tests.resident.hosts import start as start_host
 from tests.unit.agent.test_weights import CHECKPOINTS, LOADED
@@ -40,7 +39,6 @@ from tests.unit.agent.test_weights import CHECKPOINTS, LOADED
 pytestmark = pytest.mark.xdist_group("resident")
 
 DEVICE = f"{CPU}:memory"
-eventually = functools.partial(eventually_, timeout=20)
 MIB = 1 << 20
 
 
@@ -51,16 +49,21 @@ def shared() -> Iterator[Host]:
 
 
 @pytest.fixture(autouse=True)
-def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TENSORPOINT_WEIGHTS_DEVICE", CPU)
     # The checkpoints here are small.
     monkeypatch.setattr(weights, "LEAST_BYTES", 1)
     monkeypatch.setattr(mapped, "_LEAST", 1)
     monkeypatch.setattr(pack, "folder", lambda: str(tmp_path / "packs"))
+    yield
+    while Program.running:  # those of a test that failed
+        Program.running.pop().want(False)
 
 
 class Program:
     """This process as a program that loads weights."""
+
+    running: ClassVar[list[Weights]] = []
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.faults: list[str] = []
@@ -70,6 +73,7 @@ class Program:
         self.keeper = Weights(
             lambda what, error: self.faults.append(f"{what}: {error!r}"), self.said.append
         )
+        self.running.append(self.keeper)
         take = DeviceWeights.take
 
         def counting(*arguments: Any) -> Any:
