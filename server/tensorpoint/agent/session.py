@@ -397,7 +397,9 @@ class Agent:
             locating = self._locator.entries_alone()
         if not locating:
             self._locator.entries.forget()
-        if looking and any("backward" in watch.options for watch in listeners):
+        backward = looking and any("backward" in watch.options for watch in listeners)
+        self._locator.follow_losses(backward)
+        if backward:
             self._gradients.listen((*listeners, *locating, *stepper))
         else:
             self._gradients.listen((*listeners, *stepper))

@@ -80,6 +80,10 @@ class Locator:
         """Those who have to hear of what the program does, after all watches."""
         return (self._entries, self._precise) if self._can_look() else ()
 
+    def follow_losses(self, wanted: bool) -> None:
+        """Record what is computed of models' outputs, for the backward pass that is listened to."""
+        self._precise.follows_losses = wanted
+
     def entries_alone(self) -> tuple[Any, ...]:
         """The same where nothing is looked for, but a forward may be asked to be run again."""
         return (self._entries,) if self._can_look() else ()

@@ -74,6 +74,8 @@ class Precise:
         )
         #: Whether every operation is recorded.
         self.is_on = False
+        #: Whether losses are, of themselves: nobody looks at them where no backward is heard of.
+        self.follows_losses = True
         #: Whether the step that this optimizer is about to make may write a NaN.
         self._is_risky = is_risky
         #: Whether a gradient that is about to be clipped is bad.
@@ -114,6 +116,8 @@ class Precise:
         """A step may begin: what earlier ones made is over, unless they wait for their backward."""
         self._follow()
         thread = self._thread
+        if not self.follows_losses:
+            thread.after = None
         thread.is_in_root, thread.first_node = True, sequence_number()
         has_graph = sys.modules["torch"].is_grad_enabled()
         if thread.backward is not None:
@@ -127,7 +131,7 @@ class Precise:
         """What the program computes of a model's output can't be run again: record it."""
         thread = self._thread
         thread.is_in_root = False
-        if debugger.evaluating():
+        if debugger.evaluating() or not self.follows_losses:
             return
         leads = _leads_to_backward(output)
         thread.others = 0 if leads else thread.others + 1
@@ -151,8 +155,8 @@ class Precise:
     def _go_on(self) -> None:
         """Between two passes or steps: record what may belong to another backward."""
         thread = self._thread
-        if thread.is_in_root:
-            return  # that can be run again
+        if thread.is_in_root or not self.follows_losses:
+            return  # (a root can be run again)
         if thread.after is None and thread.without is not None and thread.without.records:
             thread.after = self._from(sequence_number())
         if thread.after is not None and thread.mode is None:
