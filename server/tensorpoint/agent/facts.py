@@ -253,10 +253,12 @@ class Recorder(Watch):
 
     def _bury(self) -> None:
         """Let go of the tables of threads that have ended."""
-        for thread, samples in self._tables[:]:
-            if not thread.is_alive():
-                self._measure(samples)
-                self._tables.remove((thread, samples))
+        with self._lock:  # all of it: another thread may be at it, too
+            for thread, samples in self._tables[:]:
+                if not thread.is_alive():
+                    samples.measure()
+                    samples.clear()
+                    self._tables.remove((thread, samples))
 
     def _measure(self, samples: Samples) -> None:
         with self._lock:

@@ -23,7 +23,6 @@ def shown(table: ShapeTable) -> dict[str, str]:
 
 
 def test_einops_functions_and_layers(write: Write) -> None:
-    pytest.importorskip("einops", reason="einops is not installed")
     path = write(
         """
         import torch
