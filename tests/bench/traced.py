@@ -19,8 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tensorpoint.resident.messages import Environment
-from tensorpoint.resident.places import RESIDENT_VARIABLE
 from tensorpoint.shapes import environment_of, trace
 from tensorpoint.wire.shapes import ShapeRequest
 from tests.resident.hosts import found_by_all, running_host
@@ -102,9 +103,9 @@ def measure(rounds: int) -> list[Traced]:
     """All files, `rounds` edits each."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        environment = environment_of()  # as this process was started: else nothing is forked
         host = stack.enter_context(running_host())
         stack.enter_context(found_by_all(host))
-        environment = environment_of()
         found: list[Traced] = []
         for name, text, target in FILES:
             path = folder / "net.py"
@@ -112,8 +113,8 @@ def measure(rounds: int) -> list[Traced]:
                 _seconds(path, text, environment, False)
                 time.sleep(3)
             edits = [f"{text}# {number}\n" for number in range(rounds)]
-            hints = [_seconds(path, each, environment, False) for each in edits]
-            thorough = [_seconds(path, each, environment, True) for each in edits]
+            hints = [_seconds(path, each, environment, False, forked=True) for each in edits]
+            thorough = [_seconds(path, each, environment, True, forked=True) for each in edits]
             cold = [_cold(path, each, environment) for each in edits[:2]]
             alone = [_import(text, environment) for _ in edits[:2]]
             medians = map(statistics.median, (hints, thorough, cold, alone))
@@ -122,24 +123,23 @@ def measure(rounds: int) -> list[Traced]:
     return found
 
 
-def _seconds(path: Path, text: str, environment: Environment, symbolic: bool) -> float:
+def _seconds(
+    path: Path, text: str, environment: Environment, symbolic: bool, forked: bool = False
+) -> float:
     request = ShapeRequest(str(path), text, symbolic=symbolic)
     began = time.perf_counter()
     outcome = asyncio.run(trace(request, environment))
     passed = time.perf_counter() - began
     assert outcome.value is not None and outcome.value.hints, outcome
+    assert outcome.forked or not forked, outcome
     return passed
 
 
 def _cold(path: Path, text: str, environment: Environment) -> float:
-    before = os.environ.get(RESIDENT_VARIABLE)
-    os.environ[RESIDENT_VARIABLE] = "0"
-    try:
+    """Without the resident process: there is no place for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TENSORPOINT_RUNTIME_DIR", os.devnull)
         return _seconds(path, text, environment, False)
-    finally:
-        del os.environ[RESIDENT_VARIABLE]
-        if before is not None:
-            os.environ[RESIDENT_VARIABLE] = before
 
 
 def _import(text: str, environment: Environment) -> float:
