@@ -19,7 +19,7 @@ class Meet(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        both.wait(60)
+        both.wait(110)
         return gradient
 
 
@@ -38,7 +38,7 @@ def train(size, kind, turn):
     turn.wait()
     x = torch.ones(1, size, requires_grad=True)
     model(x).sum().backward()
-    both.wait(60)
+    both.wait(110)
 
 
 now = threading.Event()
