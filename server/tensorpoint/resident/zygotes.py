@@ -236,6 +236,8 @@ class Resident:
             _log.info("%s: zygote %d is ready", self.key.name, zygote.process.pid)
         finally:
             self._starting = None
+        if not self._failure:
+            self.learn(tuple(self._learned))  # what was told while it started
 
     async def _spawn(self) -> Zygote:
         learned = () if self._unsafe else tuple(self._learned)
