@@ -136,7 +136,7 @@ def steps(draw: st.DrawFn) -> list[str]:
 
 
 @given(steps())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_rule_over_other_places_is_what_was_planted_or_not_shown(rules: list[str]) -> None:
     others = Elsewhere(*PLAN.compared(()))
 
