@@ -25,7 +25,7 @@ from weakref import ref
 
 from .. import debugger, quiet
 from ..tensors import QuickLook, has_nonfinite, quick_look
-from .dispatch import drop, has_nan, leave
+from .dispatch import has_nan, leave
 from .forwards import Behind, Forwards, sequence_number
 from .made import Made
 from .operation import Operation
@@ -205,9 +205,7 @@ class AfterModelBackward:
 
     def remove(self) -> None:
         """Take the hooks out again."""
-        if self._mode is not None:  # that forward has raised
-            drop(self._mode)
-            self._mode = None
+        self._mode = None  # if that forward has raised, autograd has left all modes of its own
         self._after.recorder.is_active = False
         self._checkpoints.clear()
         for handle in self._handles:

@@ -42,12 +42,30 @@ def dispatch_mode(run: Run, again: bool = False) -> Any:
 @cache
 def _mode_class(keeps_from_compiler: bool) -> Any:
     """Made once: to make a class of modes takes torch 0.2 ms."""
-    base: Any = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
+    torch_modes = sys.modules["torch.utils._python_dispatch"]
+    base: Any = torch_modes.TorchDispatchMode
+    flags_the_process = not compiling_goes_on()
 
     class Mode(base):
         def __init__(self, run: Run) -> None:
             super().__init__()
             self._run = run
+
+        # torch's own also sets flags of the whole process, and back to what they were. Ours is on
+        # over many lines of the program, in which other threads enter and leave modes, and a thread
+        # may end with it: the flags would then say for good that one is on, or that none is. Of
+        # such as ours nobody asks them but an older torch, for which we are on briefly.
+        def __enter__(self) -> Any:
+            if flags_the_process:
+                return super().__enter__()
+            torch_modes._push_mode(self)
+            return self
+
+        def __exit__(self, *raised: Any) -> None:
+            if flags_the_process:
+                super().__exit__(*raised)
+            else:
+                torch_modes._pop_mode()
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
@@ -78,12 +96,6 @@ def leave(mode: Any) -> bool:
         return False
     mode.__exit__(None, None, None)
     return True
-
-
-def drop(mode: Any) -> None:
-    """Leave a mode that is off already: autograd puts them back to those at its beginning."""
-    sys.modules["torch.utils._python_dispatch"]._push_mode(mode)
-    mode.__exit__(None, None, None)
 
 
 def compiling_goes_on() -> bool:
