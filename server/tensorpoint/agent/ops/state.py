@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -39,11 +40,13 @@ _LESSONS = 2
 #: those of a language model's logits may be gigabytes, which the program has let go by then.
 _MAX_OUTPUTS = 4
 _MAX_KEPT_BYTES = 64 << 20
+#: Roots that are kept until their graph has gone, at most: the newest.
+_MAX_HELD = 4
 
 
 @dataclass(eq=False)
 class Entry:
-    """How a call of a root began. It doesn't keep the root alive."""
+    """How a call of a root began. It doesn't keep the root alive (`_Held` does)."""
 
     root: weakref.ref[Module]
     args: tuple[Any, ...]
@@ -61,6 +64,7 @@ class Entry:
     #: What backward brought to the tensors of its output, by their position, in the pass that runs;
     #: None for what is too large to keep.
     gradients: dict[int, Any] = field(default_factory=dict[int, Any])
+    held: weakref.ref[_Held] | None = None
 
     @property
     def module(self) -> Module:
@@ -92,6 +96,18 @@ class Entry:
         return any(version_of(tensor) != version for tensor, version in self.tensors)
 
 
+@dataclass(eq=False)
+class _Held:
+    """Keeps a root alive for a backward, which may run when the program has let go of the model:
+    `Model()(x).sum().backward()`. Held by the graph of its output alone, so as long as that.
+
+    A root that holds its own output would so keep itself, and no garbage collector sees through a
+    graph: at a backward's end, an optimizer's step, or a few calls of roots later it is let go.
+    """
+
+    root: Module | None
+
+
 class Entries:
     """Notes how the newest call of each root began. A listener of the hooks."""
 
@@ -100,6 +116,8 @@ class Entries:
         self._lessons: weakref.WeakKeyDictionary[Module, _Lessons] = weakref.WeakKeyDictionary()
         #: Calls to which the backward pass that runs has brought gradients, newest first.
         self._in_backward: list[Entry] = []
+        #: The newest calls whose output has a graph, oldest first.
+        self._held: deque[weakref.ref[_Held]] = deque()
 
     def in_backward(self) -> list[Entry]:
         """The calls that the backward pass that runs has come to, newest first."""
@@ -121,6 +139,7 @@ class Entries:
         """Keep nothing of the program's."""
         self._entries.clear()
         self._in_backward.clear()
+        self._let_go(0)
 
     def on_root(self, call: Call) -> None:
         """A root is called: note how."""
@@ -150,17 +169,35 @@ class Entries:
         entry = self._entries.get(call.module)
         if entry is None:
             return
-        followed = False
+        held: _Held | None = None
         for position, (_, tensor) in enumerate(islice(tensors_in(output, ""), _MAX_OUTPUTS)):
             node = tensor.grad_fn
             if node is not None:
-                node.register_prehook(partial(self._came_in, entry, position, tensor.output_nr))
-                followed = True
-        if not followed:
+                held = held or _Held(call.module)
+                hook = partial(self._came_in, held, entry, position, tensor.output_nr)
+                node.register_prehook(hook)
+        if held is None:
             del self._entries[call.module]
+            return
+        entry.held = weakref.ref(held)
+        self._held.append(entry.held)
+        self._let_go(_MAX_HELD)
+
+    def _let_go(self, most: int) -> None:
+        """Keep no more than `most` roots alive."""
+        while len(self._held) > most:
+            try:
+                _let_go(self._held.popleft())
+            except IndexError:
+                return  # another thread was faster
 
     def _came_in(
-        self, entry: Entry, position: int, number: int, gradients: tuple[Any, ...]
+        self,
+        held: _Held,
+        entry: Entry,
+        position: int,
+        number: int,
+        gradients: tuple[Any, ...],
     ) -> None:
         gradient = gradients[number] if number < len(gradients) else None
         if gradient is None or is_quiet() or debugger.evaluating():
@@ -182,11 +219,18 @@ class Entries:
     def _end_backward(self) -> None:
         for entry in self._in_backward:
             entry.gradients.clear()
+            _let_go(entry.held)
         self._in_backward.clear()
 
     def on_after_update(self, optimizer: Any) -> None:
         """The parameters have changed: what was computed with the old ones is over."""
         self.forget()
+
+
+def _let_go(reference: weakref.ref[_Held] | None) -> None:
+    held = None if reference is None else reference()
+    if held is not None:
+        held.root = None
 
 
 #: An attribute of a module, which is not kept alive.

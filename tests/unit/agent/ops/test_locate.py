@@ -163,6 +163,24 @@ def test_a_criterion_that_is_gone_by_then_is_no_matter() -> None:
     assert agent.report == BY_ROOT
 
 
+def test_a_model_that_is_gone_by_then() -> None:
+    with locating() as agent:
+        Net()(torch.randn(4, 3)).sum().backward()
+    assert agent.report == BY_ROOT
+    located = agent.located[0]
+    assert located is not None and located.report is not None
+    assert located.report.forward_line == Root.forward.__code__.co_firstlineno + 1
+
+
+def test_a_gradient_that_two_models_that_are_gone_have_brought() -> None:
+    def features(x: torch.Tensor) -> torch.Tensor:
+        return nn.Linear(3, 3)(x)
+
+    with locating() as agent:
+        Net()(features(torch.randn(4, 3))).sum().backward()
+    assert agent.report == BY_ROOT
+
+
 def test_of_several_calls_the_one_that_made_it() -> None:
     class Cell(nn.Module):
         def __init__(self) -> None:

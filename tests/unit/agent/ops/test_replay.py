@@ -31,6 +31,7 @@ from tensorpoint.agent.tensors import has_nonfinite, tensors_in
 class Looking:
     """Looks for the operation of the first bad output, as the watch does."""
 
+    entries: Entries
     replayer: Replayer
     found: list[Found] = field(default_factory=list[Found])
     refused: list[str] = field(default_factory=list[str])
@@ -69,7 +70,7 @@ def looking() -> Iterator[Looking]:
         raise error
 
     entries, hooks = Entries(), Hooks(Names(), fail)
-    watch = Looking(Replayer(entries, hooks.aside))
+    watch = Looking(entries, Replayer(entries, hooks.aside))
     hooks.listen([entries, watch])
     hooks.install()
     try:
@@ -331,6 +332,60 @@ def test_a_model_is_let_go_with_what_was_noted_of_it() -> None:
         gone = weakref.ref(model)
         del model
         gc.collect()
+        assert gone() is None
+
+
+class Remembering(nn.Module):
+    """Holds its own output: a cycle through autograd's graph, which is never collected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.last = nn.Linear(4, 4), torch.zeros(())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = self.linear(x)
+        return self.last
+
+
+def other_calls(model: nn.Module) -> None:
+    other = nn.Linear(4, 4)
+    for _ in range(4):
+        other(rows())
+
+
+def its_backward(model: nn.Module) -> None:
+    model.last.sum().backward()  # type: ignore[operator]
+
+
+def forgetting(model: nn.Module) -> None:
+    """As an optimizer's step does, or a plan without conditions."""
+
+
+@pytest.mark.parametrize("ends", [other_calls, its_backward, forgetting])
+def test_a_model_is_kept_for_its_graph_no_longer_than_a_step(
+    ends: Callable[[nn.Module], None],
+) -> None:
+    with looking() as watch:
+        model = Remembering()
+        model(rows())
+        gone = weakref.ref(model)
+        ends(model)
+        if ends is its_backward:
+            watch.entries.on_backward_end(None)
+        elif ends is forgetting:
+            watch.entries.on_after_update(None)
+        del model
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_model_is_kept_as_long_as_its_graph() -> None:
+    with looking():
+        model = nn.Linear(4, 4)
+        loss, gone = model(rows()).sum(), weakref.ref(model)
+        del model
+        assert gone() is not None
+        del loss
         assert gone() is None
 
 
