@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 torch.set_num_threads(1)
-calls, is_made = [], False
+calls, calls_of_answers, is_made = [], [], False
 
 
 class Hangs(torch.Tensor):
@@ -42,6 +42,33 @@ class Hangs(torch.Tensor):
             calls.append(name)
             time.sleep(3600)
         return super().__getattribute__(name)
+
+
+class Waits:
+    def __getattribute__(self, name):
+        if is_made:
+            time.sleep(3600)
+        return super().__getattribute__(name)
+
+
+class Turns:
+    @property
+    def __class__(self):
+        while is_made:
+            time.sleep(1)
+        return Turns
+
+
+class Answers:
+    def __init__(self):
+        self.size = 3
+
+    def __getattribute__(self, name):
+        calls_of_answers.append(name)
+        return super().__getattribute__(name)
+
+    def __repr__(self):
+        return f"Answers({self.size})"
 
 
 class Wraps(torch.Tensor):
@@ -78,6 +105,7 @@ shard = DTensor.from_local(data, init_device_mesh("cpu", (1,)), [Shard(0)])
 freed = torch.ones(4)
 freed.untyped_storage().resize_(0)
 several = [freed, hangs, wraps]
+waits, turns, answers = Waits(), Turns(), Answers()
 expanded = torch.ones(1, 1).expand(1 << 30, 1 << 30)
 meta = torch.empty(1 << 40, device="meta")
 blocks = torch.eye(4).to_sparse_bsr((2, 2))
@@ -100,7 +128,7 @@ print("calls", calls, "gone", gone() is None)
 
 #: The line in the variables view, and what a hover adds.
 LINES = {
-    "hangs": ("Hangs f32[3] cpu", ""),
+    "hangs": ("Hangs f32[3] cpu", " | µ 1 σ 0 [1, 1]"),
     "wraps": ("Wraps f32[2, 3] cpu", ""),
     "asks": ("Wraps f32[shape untold] device untold", ""),
     "fake": ("FakeTensor f32[3, 4] cpu", ""),
@@ -175,8 +203,7 @@ def test_no_view_runs_the_programs_code_hangs_or_says_a_wrong_figure(editor: Edi
         name: line for name, (line, _) in LINES.items()
     }
     for name, (line, more) in LINES.items():
-        # Of what it evaluates pydevd asks the `__class__` before it is ours, which hangs as well.
-        for context in ("hover", "watch") if name != "hangs" else ():
+        for context in ("hover", "watch"):
             hover = editor.session.evaluate(name, editor.stopped, context)
             assert hover == line + more or (name == "halves" and hover.startswith(line))
         for row in editor.rows(rows[name]["variablesReference"]).values():
@@ -185,6 +212,27 @@ def test_no_view_runs_the_programs_code_hangs_or_says_a_wrong_figure(editor: Edi
                 editor.rows(row["variablesReference"])
     assert rows["several"]["value"] == "[f32[4] cpu, Hangs f32[3] cpu, Wraps f32[2, 3] cpu]"
     assert editor.session.evaluate("calls", editor.stopped) == "[]"
+
+
+@pytest.mark.parametrize("name", ["Waits", "Turns"])
+def test_a_value_that_does_not_say_what_it_is_holds_up_no_view(editor: Editor, name: str) -> None:
+    text = f"{name} (code of its class has not answered in 2 s)"
+    row = editor.locals()[name.lower()]
+    assert (row["value"], row["type"], row["variablesReference"]) == (text, name, 0)
+    for context in ("hover", "watch", "repl", "clipboard"):
+        assert editor.session.evaluate(name.lower(), editor.stopped, context) == text
+    inner = editor.session.evaluate(f"[1, {name.lower()}]", editor.stopped, "hover")
+    assert inner == f"[1, <{text}>]"
+
+
+def test_one_that_answers_is_shown_as_without_us(editor: Editor) -> None:
+    row = editor.locals()["answers"]
+    assert (row["value"], row["type"]) == ("Answers(3)", "Answers")
+    below = editor.rows(row["variablesReference"])
+    assert below["size"]["value"] == "3"
+    assert editor.session.evaluate("[answers]", editor.stopped, "hover") == "[Answers(3)]"
+    assert editor.session.evaluate("answers.size", editor.stopped, "watch") == "3"
+    assert editor.session.evaluate("calls_of_answers != []", editor.stopped, "watch") == "True"
 
 
 @pytest.mark.parametrize("context", ["repl", "clipboard"])

@@ -5,7 +5,8 @@ A type plugin, pydevd's way for this, can't do it: its `variables` ignores `star
 So five functions are wrapped: the one that makes a row, the one that lists what is below it, the
 one that sorts rows into groups, the handler of `variables` (for the page that is asked for), and
 the part of its safe repr that writes a value within a list or a dictionary. Each hands on what
-isn't ours, unchanged.
+isn't ours, unchanged; on another thread where that may hang (`debugger_guarded`), for which the
+evaluation of expressions is wrapped, too.
 
 pydevd looks types up in caches; nothing is cached for ours, since they never get there.
 """
@@ -18,6 +19,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from .debugger_guarded import Guarded, NoAnswer, asked, is_guarded, kind_of
+from .debugger_guarded import forget as forget_silent
 
 if TYPE_CHECKING:
     from .values.rows import Rows
@@ -34,6 +38,9 @@ _EXPECTED = {
     "_repr": ("self", "obj", "level"),
     "untrack_all": ("self",),
     "get_var_scope": ("attr_name", "attr_value", "evaluate_name", "handle_return_values"),
+    "eval_in_context": ("expression", "global_vars", "local_vars"),
+    "internal_evaluate_expression_json": ("py_db", "request", "thread_id"),
+    "obtain_as_variable": ("self", "name", "value"),
 }
 
 
@@ -47,6 +54,18 @@ class _Asked(threading.local):
     page: tuple[str | None, int, int] = (None, 0, 0)
     #: False while torch's own repr is wanted.
     in_short: bool = True
+    #: Whether an expression of the client's is evaluated.
+    evaluates: bool = False
+
+    def handed_over(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        """`act`, for another thread."""
+        page, in_short = self.page, self.in_short
+
+        def there() -> Any:
+            self.page, self.in_short = page, in_short
+            return act()
+
+        return there
 
 
 _asked = _Asked()
@@ -57,6 +76,7 @@ class _Pydevd:
     frames: Any
     api: Any
     safe_repr: Any
+    variables: Any
 
 
 def install(
@@ -74,6 +94,7 @@ def install(
     _wrap_groups(pydevd.frames, rows, report)
     _wrap_handler(pydevd.api)
     _wrap_repr(pydevd.safe_repr, rows, report)
+    _wrap_evaluation(pydevd)
     _forget_on_resume(pydevd.frames, forget)
 
 
@@ -82,6 +103,7 @@ def _find() -> _Pydevd:
         from _pydevd_bundle import (  # type: ignore[import-not-found]
             pydevd_api,
             pydevd_suspended_frames,
+            pydevd_vars,
         )
         from _pydevd_bundle.pydevd_safe_repr import SafeRepr  # type: ignore[import-not-found]
 
@@ -93,6 +115,9 @@ def _find() -> _Pydevd:
             SafeRepr._repr,
             frames._FramesTracker.untrack_all,
             frames.get_var_scope,
+            pydevd_vars.eval_in_context,
+            pydevd_api.internal_evaluate_expression_json,
+            frames._FramesTracker.obtain_as_variable,
         )
     except (ImportError, AttributeError) as error:
         raise Unknown(f"{_version()}: {error}") from None
@@ -100,7 +125,7 @@ def _find() -> _Pydevd:
         found = tuple(inspect.signature(function).parameters)
         if found[: len(expected)] != expected:
             raise Unknown(f"{_version()}: {name}{found} is not {expected}")
-    return _Pydevd(frames, pydevd_api, SafeRepr)
+    return _Pydevd(frames, pydevd_api, SafeRepr, pydevd_vars)
 
 
 def _version() -> str:
@@ -121,8 +146,11 @@ def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], N
         if own is not None:
             return own
         before, _asked.in_short = _asked.in_short, context not in ("repl", "clipboard")
+        act = _asked.handed_over(lambda: original(self, fmt, context, **attributes))
         try:
-            row = original(self, fmt, context, **attributes)
+            row = asked(self.value, act)
+        except NoAnswer as text:
+            return _told(self, str(text))
         finally:
             _asked.in_short = before
         try:
@@ -133,6 +161,19 @@ def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], N
 
     get_var_data.tensorpoint = True  # type: ignore[attr-defined]
     frames._AbstractVariable.get_var_data = get_var_data
+
+
+def _told(variable: Any, text: str) -> dict[str, Any]:
+    """A row for a value that does not answer."""
+    row = {
+        "name": variable.name,
+        "value": text,
+        "type": kind_of(variable.value),
+        "variablesReference": 0,
+    }
+    if variable.evaluate_name is not None:
+        row["evaluateName"] = variable.evaluate_name
+    return row
 
 
 def _wrap_children(frames: Any, rows: MakeRows, report: Callable[[str, Exception], None]) -> None:
@@ -147,7 +188,12 @@ def _wrap_children(frames: Any, rows: MakeRows, report: Callable[[str, Exception
         except Exception as error:
             report("listing what is in a value", error)
             found = None
-        return original(self, fmt, scope) if found is None else found
+        if found is not None:
+            return found
+        try:
+            return asked(self.value, _asked.handed_over(lambda: original(self, fmt, scope)))
+        except NoAnswer:
+            return []
 
     frames._ObjectVariable.get_children_variables = get_children_variables
 
@@ -160,7 +206,7 @@ def _wrap_groups(frames: Any, rows: MakeRows, report: Callable[[str, Exception],
         attr_name: str, attr_value: Any, evaluate_name: Any, handle_return_values: bool
     ) -> str:
         try:
-            is_known = rows().view.is_ours(attr_value)
+            is_known = is_guarded(attr_value) or rows().view.is_ours(attr_value)
         except Exception as error:
             report("telling whose a value is", error)
             is_known = False
@@ -217,9 +263,45 @@ def _wrap_repr(safe_repr: Any, rows: MakeRows, report: Callable[[str, Exception]
 
     def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
         text = text_of(obj, level)
-        return original(self, obj, level) if text is None else (text,)
+        if text is not None:
+            return (text,)
+        if level == 0 or not is_guarded(obj):
+            return original(self, obj, level)
+        act = _asked.handed_over(lambda: (*original(self, obj, level),))
+        try:
+            return asked(obj, act)
+        except NoAnswer as none:
+            return (f"<{none}>",)
 
     safe_repr._repr = _repr
+
+
+def _wrap_evaluation(pydevd: _Pydevd) -> None:
+    """What an expression comes to is asked for its `__class__` before it gets to the view."""
+    variables, tracker = pydevd.variables, pydevd.frames._FramesTracker
+    in_context, obtain = variables.eval_in_context, tracker.obtain_as_variable
+    evaluate = pydevd.api.internal_evaluate_expression_json
+
+    def internal_evaluate_expression_json(py_db: Any, request: Any, thread_id: Any) -> None:
+        _asked.evaluates = True
+        try:
+            evaluate(py_db, request, thread_id)
+        finally:
+            _asked.evaluates = False
+
+    def eval_in_context(  # with the arguments that `debugger_words` knows it by
+        expression: str, global_vars: Any, local_vars: Any, py_db: Any = None
+    ) -> Any:
+        value = in_context(expression, global_vars, local_vars, py_db)
+        return Guarded(value) if _asked.evaluates and is_guarded(value) else value
+
+    def obtain_as_variable(self: Any, name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = value.value if type(value) is Guarded else value
+        return obtain(self, name, inner, *args, **kwargs)
+
+    pydevd.api.internal_evaluate_expression_json = internal_evaluate_expression_json
+    variables.eval_in_context = eval_in_context
+    tracker.obtain_as_variable = obtain_as_variable
 
 
 def _forget_on_resume(frames: Any, forget: Callable[[], None]) -> None:
@@ -227,6 +309,7 @@ def _forget_on_resume(frames: Any, forget: Callable[[], None]) -> None:
 
     def untrack_all(self: Any) -> None:
         forget()
+        forget_silent()
         original(self)
 
     frames._FramesTracker.untrack_all = untrack_all
