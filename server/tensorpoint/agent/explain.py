@@ -188,6 +188,8 @@ NO_FORWARD = (
     "your program computes it outside of modules, which can't be run again, and what led to it was "
     "not recorded"
 )
+#: Of an operation that autograd's graph alone knows of.
+NO_LINE = "Its line in your program is not known: nothing was recorded yet when it ran."
 AFTER_MODEL = "it came to the output of the model from what your program computes of that"
 NOT_RECORDED = "it has overwritten what it was computed from"
 

@@ -22,6 +22,7 @@ from .recorder import Failed, NotReplayable
 from .replay import Found, Replayer
 from .state import Entries
 from .suspect import BackwardSuspect, Suspect
+from .unrecorded import producer
 
 if TYPE_CHECKING:
     import torch
@@ -143,6 +144,10 @@ class Locator:
                 if found is None:
                     raise
                 return found
+        if type(suspect) is Suspect:
+            made = producer(suspect.value, self._describe)
+            if made is not None:
+                return Found(made, [made])
         return self._replayer.find(suspect)
 
     def _recorded(self, suspect: Suspect) -> Found | None:
@@ -156,10 +161,10 @@ class Locator:
 
     def _after_model(self, suspect: BackwardSuspect) -> Found | None:
         """The operation, where a node outside of the models made the gradient."""
-        producer = self._precise.producer(suspect.parameter)
-        if producer is None:
+        found = self._precise.producer(suspect.parameter)
+        if found is None:
             return None
-        node, call = producer.behind, producer.call
+        node, call = found.behind, found.call
         root = None if call is None else call.root()
         if node is not None and call is not None and root is not None:
             from ..causes.names import is_of  # only now, as in `_describe`
@@ -169,8 +174,8 @@ class Locator:
             except NotReplayable:
                 forward = None  # the operation is known, but no line of the forward
             if forward is not None and is_of(node.name, forward.name):
-                producer = producer.at(forward)
-        return Found(producer.made, [producer.made])
+                found = found.at(forward)
+        return Found(found.made, [found.made])
 
     def _told(self, found: Found) -> Located:
         operation = found.made.operation
@@ -228,6 +233,8 @@ class Locator:
 
 def _sentences(report: OperationReport, found: Found) -> tuple[str, ...]:
     sentences: list[str] = []
+    if report.file is None and report.forward_file is None:
+        sentences.append(explain.NO_LINE)
     if report.cause is not None:
         sentences += [report.cause, report.cure or ""]
     sentences += [_in_words(operand) for operand in report.operands]

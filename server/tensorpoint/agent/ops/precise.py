@@ -185,8 +185,12 @@ class Precise:
             if thread.backward.has_earlier:
                 thread.without = thread.without or Trial()
         elif not thread.is_in_root and compiling_goes_on():
-            if any(tensor.is_cpu for _, tensor in tensors_in(roots, "")):
-                thread.without = thread.without or Trial()
+            if thread.without is None and any(tensor.is_cpu for _, tensor in tensors_in(roots, "")):
+                thread.without = Trial()
+                # Of this one nothing is recorded, but its nodes can be looked at as they run.
+                thread.backward = AfterModelBackward(
+                    self._from(0), roots, self._describe, self._on_fault
+                )
 
     def on_inner_backward(self, roots: Sequence[Any]) -> None:
         """In the middle of it another begins, as of a reentrant checkpoint."""

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tensorpoint.agent import explain
 from tensorpoint.agent.ops import after_model
 from tests.unit.agent.ops.test_after_model import BY_ROOT, line_of
 from tests.unit.agent.ops.test_locate import Locating, locating
@@ -198,10 +199,54 @@ def test_a_bad_gradient_in_a_program_without_modules() -> None:
     assert named(agent)[1] == line_of(norm, ".sqrt()")
 
 
-def test_without_modules_at_the_first_backward_the_reason_is_given() -> None:
+def lineless(agent: Locating) -> str:
+    """The operation of the first stop, of which no line is known."""
+    located = agent.located[0]
+    assert located is not None and located.report is not None
+    assert located.report.file is located.report.forward_file is None
+    assert located.sentences[0] == explain.NO_LINE
+    return located.report.name
+
+
+def test_at_the_first_backward_the_graph_tells_the_operation() -> None:
     with locating() as agent:
         Functional().step(bad=True)
+    assert lineless(agent) == "aten.log.default"
+    located = agent.located[0]
+    assert located is not None and located.report is not None
+    assert "log of" in (located.report.cause or "")
+
+
+def test_of_the_first_gradient_the_node_is_told() -> None:
+    weight = torch.zeros(3, 3, requires_grad=True)
+    with locating() as agent:
+        norm = (torch.randn(4, 3) @ weight).square().sum().sqrt()
+        torch.autograd.grad(norm, [weight])
+    assert lineless(agent) == "aten.div.Tensor"
+    assert agent.report[1] == "SqrtBackward0"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        # What is masked afterwards made nothing; what has not saved its argument is not known.
+        lambda x: torch.where(x > 0, x.log(), x.sum() * torch.inf).sum(),
+        lambda x: ((x * 0).log().exp() + torch.inf).sum(),
+        lambda x: (x - 1e9).sqrt().sum(),
+    ],
+)
+def test_what_the_graph_does_not_tell_is_not_guessed(loss: Any) -> None:
+    x = torch.tensor([1.0, -1.0], requires_grad=True)
+    with locating() as agent:
+        loss(x).backward()
     assert "outside of modules" in agent.reason
+
+
+def test_of_several_the_first_that_went_into_the_loss() -> None:
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+    with locating() as agent:
+        (2 * x.log() + (x / (x * 0)).square()).mean().backward()
+    assert lineless(agent) == "aten.log.default"
 
 
 def test_what_is_computed_before_the_model_is_called() -> None:
