@@ -312,6 +312,66 @@ def test_a_step_of_training_takes_what_forward_does_and_labels(write: Write) -> 
     assert table.calls[1].inputs[0].dtype == "(f32[B, 12], i64[B])"
 
 
+#: The first lines of a step of a module without a `forward`, and what its batch then is.
+UNPACKED = {
+    "x, y = batch; x = x.view(x.size(0), -1)": "(f32[B, 12], i64[B])",
+    "x, (y, _) = batch": "(f32[B, 12], (i64[B], i64[B]))",
+    "x = batch[0]; y = batch[1]": "(f32[B, 12], i64[B])",
+    "x = batch['x']; y = batch['y']": "{'x': f32[B, 12], 'y': i64[B]}",
+}
+
+
+@pytest.mark.parametrize("line", UNPACKED)
+def test_a_batch_that_a_step_takes_apart(write: Write, line: str) -> None:
+    path = write(
+        f"""
+        import torch.nn.functional as F
+        from torch import nn
+
+        class LightningModule(nn.Module):
+            pass
+
+        class Lit(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 5))
+
+            def training_step(self, batch, batch_idx):
+                {line}
+                logits = self.net(x)
+                return F.cross_entropy(logits, y)
+        """
+    )
+    table = trace(path)
+    (call,) = table.calls
+    assert [each.dtype for each in call.inputs] == [UNPACKED[line], "0"]
+    assert call.output == "f32[]"
+
+
+def test_the_target_of_a_loss_is_as_the_loss_wants_it(write: Write) -> None:
+    path = write(
+        """
+        import torch.nn.functional as F
+        from torch import nn
+
+        class LightningModule(nn.Module):
+            pass
+
+        class Lit(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 8, 3)
+                self.fc = nn.Linear(8, 4)
+
+            def training_step(self, batch, batch_idx):
+                x, y = batch
+                return F.mse_loss(self.fc(self.conv(x).mean((2, 3))), y)
+        """
+    )
+    (call,) = trace(path).calls
+    assert call.inputs[0].dtype == "(f32[B, 3, H, W], f32[B, 4])"
+
+
 def test_a_size_that_fits_is_found_where_nothing_says_it(write: Write) -> None:
     path = write(
         """

@@ -9,8 +9,10 @@ weights.
 from __future__ import annotations
 
 import dataclasses
+import dis
 import inspect
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,7 +33,16 @@ _MOST_TRIES = 24
 _CONVOLUTIONS = {"conv1d": ("T",), "conv2d": ("H", "W"), "conv3d": ("D", "H", "W")}
 #: One number for each row of the batch, and how such inputs are called.
 _ROWS = (TensorSpec("i64", ("B",)), TensorSpec("f32", ("B",)))
+#: Losses whose target is shaped like what it is compared with.
+_FLAT_LOSSES = {
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss"),
+    *("mse_loss", "smooth_l1_loss"),
+}
+#: What a step of training is given besides.
+_NUMBERS = {"batch_idx", "batch_index", "dataloader_idx"}
 _ROW_NAMES = {"t", "time", "timestep", "timesteps", "label", "labels", "y", "target", "targets"}
+#: Inputs that are taken apart: the keys of each, or the places in it.
+_Parts = dict[str, list[Any]]
 
 
 class _Met(Exception):
@@ -45,8 +56,28 @@ class _Met(Exception):
 class _StandIn:
     """Stands for an input. Not a tensor, so that every use of it is seen."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, parts: _Parts | None = None, known: Any = None) -> None:
         self._name = name
+        self._parts: _Parts = {} if parts is None else parts
+        #: Those of its parts whose tensors are known, by key.
+        self._known: dict[Any, Any] = known or {}
+
+    def _part(self, key: Any) -> Any:
+        keys = self._parts.setdefault(self._name, [])
+        if key not in keys:
+            keys.append(key)
+        return self._known.get(key, _StandIn(f"{self._name}[{key!r}]", self._parts))
+
+    def __iter__(self) -> Iterator[Any]:
+        count = _unpacked(sys._getframe(1))
+        if count is None:
+            raise _Met(self._name, None)
+        return iter([self._part(place) for place in range(count)])
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str) and not (type(key) is int and self._name == "batch"):
+            raise _Met(self._name, None)
+        return self._part(key)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -87,7 +118,15 @@ class _StandIn:
         raise _Met(self._name, None)
 
     __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = __matmul__ = _used
-    __getitem__ = __len__ = __iter__ = __neg__ = __pow__ = __gt__ = __lt__ = _used
+    __len__ = __neg__ = __pow__ = __gt__ = __lt__ = _used
+
+
+def _unpacked(frame: Any) -> int | None:
+    """Into how many parts this frame is about to take apart what it iterates over."""
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset == frame.f_lasti:
+            return instruction.arg if instruction.opname == "UNPACK_SEQUENCE" else None
+    return None
 
 
 def _by_function(function: str, weights: list[tuple[int, ...]], rest: Any) -> TensorSpec | None:
@@ -107,6 +146,10 @@ def _by_function(function: str, weights: list[tuple[int, ...]], rest: Any) -> Te
         return TensorSpec("f32", ("B", "T", str(weight[-1])))
     if function == "batch_norm" and weight:
         return TensorSpec("f32", ("B", str(weight[0]), "H", "W"))
+    if function in ("cross_entropy", "nll_loss") and len(weight) == 2:
+        return TensorSpec("i64", ("B",))
+    if function in _FLAT_LOSSES and weight:
+        return TensorSpec("f32", ("B", *map(str, weight[1:])))
     return None
 
 
@@ -160,6 +203,8 @@ def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, .
     parameters = parameters_of(module)
     fixed = said_inputs(parameters, spec)
     required = required_of(parameters)
+    for name in _NUMBERS.intersection(required):
+        fixed.setdefault(name, Input(name, 0, "first use"))
     config = getattr(module, "config", None)
     if not required and config is not None and not fixed:
         named = _of_config(parameters, config)
@@ -168,11 +213,14 @@ def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, .
             return
     wanted = [name for name in parameters if name in required or name in fixed]
     unknown = [name for name in wanted if name not in fixed]
-    met = _meet(module, wanted, unknown, fixed, file)
+    met, parts = _meet(module, wanted, unknown, fixed, file)
     choices: list[list[Input]] = []
     for name in wanted:
         if name in fixed:
             choices.append([fixed[name]])
+        elif name in parts:
+            values = _wholes(name, parts, met, module)
+            choices.append([Input(name, value, "first use") for value in values])
         elif name in met:
             choices.append(
                 [Input(name, value, "first use") for value in _variants(met[name], module)]
@@ -182,6 +230,25 @@ def likely_inputs(module: Any, spec: Spec, file: str) -> Iterator[tuple[Input, .
             choices.append([Input(name, value, "first use", blind=True) for value in values])
     for chosen in itertools.islice(itertools.product(*choices), _MOST_TRIES):
         yield _ordered(parameters, chosen)
+
+
+def _wholes(name: str, parts: _Parts, met: dict[str, TensorSpec], module: Any) -> Iterator[Any]:
+    """What an input may be that is taken apart: a tuple or a dictionary of likely inputs."""
+    keys: list[Any] = parts[name]
+    if all(isinstance(key, int) for key in keys):
+        keys = list(range(max(keys) + 1))
+    choices: list[list[Any]] = []
+    for place, key in enumerate(keys):
+        part = f"{name}[{key!r}]"
+        rows = _ROWS if place or key in _ROW_NAMES else ()
+        if part in parts:
+            choices.append(list(itertools.islice(_wholes(part, parts, met, module), 4)))
+        elif part in met:
+            choices.append(list(_variants(met[part], module)))
+        else:
+            choices.append([*rows, *_from_weights(module)])
+    for chosen in itertools.product(*choices):
+        yield tuple(chosen) if isinstance(keys[0], int) else dict(zip(keys, chosen))
 
 
 def _ordered(
@@ -215,19 +282,22 @@ def parameters_of(module: Any) -> dict[str, inspect.Parameter]:
 
 def _meet(
     module: Any, wanted: list[str], unknown: list[str], fixed: dict[str, Input], file: str
-) -> dict[str, TensorSpec]:
-    """What stand-ins met, one after the other."""
+) -> tuple[dict[str, TensorSpec], _Parts]:
+    """What stand-ins met, one after the other, and the parts of those that are taken apart."""
     found: dict[str, TensorSpec] = {}
-    for _ in unknown:
+    parts: _Parts = {}
+
+    def value(name: str) -> Any:
+        if name in fixed:
+            return build(fixed[name].value, first_sizes((fixed[name],)))
+        if name in found:
+            return found[name].make(first_sizes((Input(name, found[name], ""),)))
+        known = {key: value(f"{name}[{key!r}]") for key in parts.get(name, ())}
+        return _StandIn(name, parts, known)
+
+    while len(unknown) + sum(map(len, parts.values())) > len(found):
         try:
-            values = {
-                name: build(fixed[name].value, first_sizes((fixed[name],)))
-                if name in fixed
-                else found[name].make(first_sizes((Input(name, found[name], ""),)))
-                if name in found
-                else _StandIn(name)
-                for name in wanted
-            }
+            values = {name: value(name) for name in wanted}
             with without_data(Assumptions(file)), register_module_forward_pre_hook(_meet_layer):
                 module(**values)
             break
@@ -237,7 +307,7 @@ def _meet(
             found[met.name] = met.spec
         except BaseException:  # the user's sizes, and code with a value that it doesn't expect
             break
-    return found
+    return found, parts
 
 
 def _variants(spec: TensorSpec, module: Any) -> Iterator[TensorSpec]:
