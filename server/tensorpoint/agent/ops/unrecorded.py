@@ -78,7 +78,9 @@ def _again(node: Any) -> Operation | None:
 
     torch = sys.modules["torch"]
     packet = getattr(torch.ops.aten, forward_name(node.name()), None)
-    for name in () if packet is None else packet.overloads():
+    if packet is None:
+        return None
+    for name in packet.overloads():
         overload = getattr(packet, name)
         wanted = [argument.name for argument in overload._schema.arguments]
         if not wanted or not all(hasattr(type(node), f"_saved_{name}") for name in wanted):

@@ -27,7 +27,7 @@ from tests.unit.agent.ops.test_replay import looking
 
 def modes() -> dict[str, Any]:
     """What is on, on this thread and in torch as a whole."""
-    inside = torch._C
+    inside: Any = torch._C
     return {
         "dispatch modes": inside._len_torch_dispatch_stack(),
         "function modes": inside._len_torch_function_stack(),
