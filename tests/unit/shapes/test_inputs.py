@@ -348,6 +348,55 @@ def test_a_batch_that_a_step_takes_apart(write: Write, line: str) -> None:
     assert call.output == "f32[]"
 
 
+def test_a_batch_that_is_handed_to_a_model_by_keyword(write: Write) -> None:
+    path = write(
+        """
+        import types
+        import torch.nn.functional as F
+        from torch import nn
+
+        class LightningModule(nn.Module):
+            pass
+
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding, self.fc = nn.Embedding(50, 8), nn.Linear(8, 3)
+
+            def forward(self, words, scale=1.0):
+                return self.fc(self.embedding(words)) * scale
+
+        class Configured(Own):
+            config = types.SimpleNamespace(is_encoder_decoder=False)
+
+            def forward(self, input_ids=None, attention_mask=None, labels=None):
+                size = input_ids.size()
+                logits = self.fc(self.embedding(input_ids) * attention_mask[..., None])
+                return F.cross_entropy(logits.view(-1, 3), labels.view(size[0] * size[1]))
+
+        class Plain(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model = Own()
+
+            def training_step(self, batch, batch_idx):
+                return self.model(**batch).mean()
+
+        class Loss(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model = Configured()
+
+            def training_step(self, batch, batch_idx):
+                return self.model(**batch)
+        """
+    )
+    by_name = {call.qualname: call.inputs[0].dtype for call in trace(path).calls}
+    assert by_name["Plain.training_step"] == "{'words': i64[B, T]}"
+    labelled = "{'input_ids': i64[B, T], 'attention_mask': i64[B, T], 'labels': i64[B, T]}"
+    assert by_name["Loss.training_step"] == labelled
+
+
 def test_the_target_of_a_loss_is_as_the_loss_wants_it(write: Write) -> None:
     path = write(
         """

@@ -8,10 +8,12 @@ weights.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import dis
 import inspect
 import itertools
+import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -95,6 +97,12 @@ class _StandIn:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "keys" and (batch := _batch_for_call(sys._getframe(1), self)):
+            parts = {key: self._part(key) for key in batch}
+            for key, spec in batch.items():
+                if spec is not None and isinstance(parts[key], _StandIn):
+                    raise _Met(f"{self._name}[{key!r}]", spec)
+            return lambda: list(batch)
         if name == "device":
             return torch.device("meta")
         if name == "dtype":
@@ -127,6 +135,42 @@ def _unpacked(frame: Any) -> int | None:
         if instruction.offset == frame.f_lasti:
             return instruction.arg if instruction.opname == "UNPACK_SEQUENCE" else None
     return None
+
+
+def _batch_for_call(frame: Any, value: _StandIn) -> dict[str, TensorSpec | None]:
+    """What the model takes that this line of the frame calls with `**value`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except SyntaxError:
+        return {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.lineno <= frame.f_lineno <= node.end_lineno:  # type: ignore[operator]
+            continue
+        spread = [each.value for each in node.keywords if each.arg is None]
+        if any(isinstance(e, ast.Name) and frame.f_locals.get(e.id) is value for e in spread):
+            model = _looked_up(node.func, frame.f_locals)
+            return _batch_of(model) if isinstance(model, torch.nn.Module) else {}
+    return {}
+
+
+def _looked_up(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """`model`, `self.model`; None for anything else."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_looked_up(node.value, names), node.attr, None)
+    return names.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _batch_of(model: Any) -> dict[str, TensorSpec | None]:
+    """The inputs that a batch for a model has, and, of transformers, its labels."""
+    parameters, config = parameters_of(model), getattr(model, "config", None)
+    named = () if config is None else _of_config(parameters, config)
+    if not named:
+        return dict.fromkeys(required_of(parameters))
+    batch: dict[str, TensorSpec | None] = {each.name: each.value for each in named}
+    if "labels" in parameters:
+        of_rows = "pixel_values" in batch or "SequenceClassification" in type(model).__name__
+        batch["labels"] = _ROWS[0] if of_rows else _NAMED["input_ids"]
+    return batch
 
 
 def _by_function(function: str, weights: list[tuple[int, ...]], rest: Any) -> TensorSpec | None:
@@ -244,7 +288,8 @@ def _wholes(name: str, parts: _Parts, met: dict[str, TensorSpec], module: Any) -
         if part in parts:
             choices.append(list(itertools.islice(_wholes(part, parts, met, module), 4)))
         elif part in met:
-            choices.append(list(_variants(met[part], module)))
+            is_named = key in ("labels", "pixel_values", *_NAMED)
+            choices.append([met[part]] if is_named else list(_variants(met[part], module)))
         else:
             choices.append([*rows, *_from_weights(module)])
     for chosen in itertools.product(*choices):
