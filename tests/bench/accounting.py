@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from operator import setitem
 from statistics import median
 from typing import Any
 
@@ -40,8 +37,7 @@ class Costs:
     """Nanoseconds: of one reading's interval, of one wrapper in all, of torch's plumbing.
 
     The latter for a module call with global hooks, and with the first of them alone; for a node of
-    autograd with one, and with one that only notes what it is given (all of it: there is no Python
-    in that); and for an operation under a dispatch mode.
+    autograd with one; and for an operation under a dispatch mode.
     """
 
     interval: float
@@ -49,7 +45,6 @@ class Costs:
     plumbing: float
     plumbing_before: float
     node: float
-    noted: float
     operation: float
 
 
@@ -65,8 +60,6 @@ class Account:
     exits: int = 0
     nodes: int = 0
     operations: int = 0
-    #: What hooks without Python have noted.
-    noted: int = 0
 
     def plumbing(self, costs: Costs) -> float:
         """What torch took to call the hooks."""
@@ -74,14 +67,13 @@ class Account:
             self.exits * costs.plumbing
             + (self.modules - self.exits) * costs.plumbing_before
             + self.nodes * costs.node
-            + self.noted * costs.noted
             + self.operations * costs.operation
         )
 
     def wrap(self, hook: Callable[..., Any], kind: str = "") -> Callable[..., Any]:
         clock = time.thread_time_ns
-        of_module, of_exit, of_node, of_operation, takes = (
-            kind == name for name in ("module", "exit", "node", "operation", "take")
+        of_module, of_exit, of_node, of_operation = (
+            kind == name for name in ("module", "exit", "node", "operation")
         )
 
         def timed(*args: Any, **named: Any) -> Any:
@@ -93,8 +85,6 @@ class Account:
             self.nodes += of_node
             self.exits += of_exit
             self.operations += of_operation
-            if takes:
-                self.noted += len(result)
             return result
 
         return timed
@@ -112,7 +102,7 @@ def accounted(model: nn.Module) -> Iterator[Account]:
         stack.enter_context(_wrapped(optimizers._global_optimizer_post_hooks, account))
         for parameter in model.parameters():
             hooks: Any = parameter._post_accumulate_grad_hooks
-            if hooks and not any(isinstance(hook, partial) for hook in hooks.values()):
+            if hooks:
                 stack.enter_context(_wrapped(hooks, account, "node"))
         for owner, name, kind in _entrances():
             stack.enter_context(_replaced(owner, name, account, kind))
@@ -126,9 +116,6 @@ def _entrances() -> Iterator[tuple[Any, str, str]]:
     if agent is None:
         return
     yield agent._gradients, "_tell", ""
-    arrivals = getattr(agent._gradients, "arrivals", None)
-    if arrivals is not None:
-        yield arrivals, "take", "take"
     yield from ((agent._taps, name, "") for name in ("attention", "attention_weights"))
     for watch in agent._watches:
         if hasattr(watch, "_passes"):
@@ -171,8 +158,7 @@ def measure_costs() -> Costs:
     clock = time.thread_time_ns
     interval = median(-(clock() - clock()) for _ in range(_REPEATS * _BATCHES))
     plumbing, before = _plumbing()
-    node, noted = _node()
-    return Costs(interval, wrapper, plumbing, before, node, noted, _operation())
+    return Costs(interval, wrapper, plumbing, before, _node(), _operation())
 
 
 def _plumbing() -> tuple[float, float]:
@@ -192,10 +178,8 @@ def _plumbing() -> tuple[float, float]:
     return both - plain - 2 * call, before - plain - call
 
 
-def _node() -> tuple[float, float]:
-    """With a hook in Python, without what that takes; and with one that notes."""
+def _node() -> float:
     empty: Callable[..., Any] = lambda _: None  # noqa: E731
-    noted: OrderedDict[int, Any] = OrderedDict()
 
     def of_pass(hook: Callable[..., Any] | None) -> int:
         value = torch.ones(1, requires_grad=True)
@@ -207,12 +191,8 @@ def _node() -> tuple[float, float]:
         value.backward()
         return time.thread_time_ns() - began
 
-    notes = partial(setitem, noted, 0)
-    plain, hooked, noting = (
-        min(of_pass(hook) for _ in range(_BATCHES)) for hook in (None, empty, notes)
-    )
-    in_python = max(0.0, (hooked - plain) / _NODES - _least(lambda: empty(None)))
-    return in_python, max(0.0, (noting - plain) / _NODES)
+    plain, hooked = (min(of_pass(hook) for _ in range(_BATCHES)) for hook in (None, empty))
+    return max(0.0, (hooked - plain) / _NODES - _least(lambda: empty(None)))
 
 
 def _operation() -> float:
