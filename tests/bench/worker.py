@@ -52,7 +52,7 @@ def serve(bench: TextIO) -> None:
             {
                 "step": step - account.runs * costs.wrapper,
                 "hooks": account.nanoseconds - account.runs * costs.interval,
-                "plumbing": account.modules / 2 * costs.plumbing + account.nodes * costs.node,
+                "plumbing": account.plumbing(costs),
                 "runs": account.runs,
             },
         )

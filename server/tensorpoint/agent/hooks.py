@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from enum import Enum
 from functools import lru_cache, wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from . import debugger
 from .hit import Hit
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
 _Pair = tuple[Callable[["Module", tuple[Any, ...]], None], Callable[..., None]]
 
 
+class _Depth(Enum):
+    """What somebody hears of: the less that is, the less the hooks do."""
+
+    #: Calls of roots are counted.
+    STEPS = "steps"
+    ROOTS = "roots"
+    ALL = "all modules"
+
+
 class Hooks:
     """The installed hooks, or none of them while nothing listens."""
 
@@ -40,8 +51,7 @@ class Hooks:
         self._threads = _Threads()
         #: What torch calls while the hooks are installed: before and after a module's forward.
         self._pair: _Pair | None = None
-        #: Whether somebody hears of inner modules, not only of roots.
-        self._follows = True
+        self._depth = _Depth.ALL
         #: The root in whose calls each module was last seen, both by id.
         self._inside: dict[int, int] = {}
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
@@ -59,11 +69,13 @@ class Hooks:
         self._on_root = hearing(listeners, "on_root")
         self._on_exit = hearing(listeners, "on_exit")
         self._on_root_exit = hearing(listeners, "on_root_exit")
-        follows = bool(
-            self._on_exit or self.on_enter or self.on_leave or hearing(listeners, "on_attention")
-        )
-        if follows != self._follows:
-            self._follows = follows
+        depth = _Depth.STEPS
+        if self._on_exit or self.on_enter or self.on_leave or hearing(listeners, "on_attention"):
+            depth = _Depth.ALL
+        elif self._on_root or self._on_root_exit:
+            depth = _Depth.ROOTS
+        if depth is not self._depth:
+            self._depth = depth
             if self._handles:  # calls that run are read from the frames then
                 self.remove()
                 self.install()
@@ -76,12 +88,18 @@ class Hooks:
         # Not torch.compiler.is_compiling: that is two frames, and dynamo folds both to True. What
         # is cached is the answer outside of dynamo, which looks through: a frame less each time.
         is_compiling = lru_cache(maxsize=None)(torch.compiler.is_dynamo_compiling)
-        make = self._make_hooks if self._follows else self._make_root_hooks
+        make = {
+            _Depth.ALL: self._make_hooks,
+            _Depth.ROOTS: self._make_root_hooks,
+            _Depth.STEPS: self._make_counting_hooks,
+        }[self._depth]
         before, after = self._pair = make(is_compiling)
         module = sys.modules["torch.nn.modules.module"]
-        self._handles = [
-            module.register_module_forward_pre_hook(before),
-            module.register_module_forward_hook(after, with_kwargs=True, always_call=True),
+        self._handles = [module.register_module_forward_pre_hook(before)]
+        if self._depth is not _Depth.STEPS:
+            handle = module.register_module_forward_hook(after, with_kwargs=True, always_call=True)
+            self._handles.append(handle)
+        self._handles += [
             _watch_compiled_calls(module.Module, lambda: None if is_compiling() else self._pair),
             _keep_quiet_about(module, before, after),
             _step_aside_for_export(torch.export, module, lambda: self._pair or ()),
@@ -228,6 +246,52 @@ class Hooks:
                 on_fault(self, error)
 
         return before, after
+
+    def _make_counting_hooks(self, is_compiling: Callable[[], bool]) -> _Pair:
+        """The same where calls of roots are counted, and nobody hears of any: the second has none.
+
+        A module of a root's that was once called in it is none. Of each other the frames tell.
+        """
+        on_fault = self._on_fault
+        #: Of a module by id: itself and its root, as long as both are there.
+        inside: dict[int, tuple[ref[Module], ref[Module]]] = {}
+
+        def before(module: Module, args: tuple[Any, ...]) -> None:
+            if is_compiling() or id(module) in inside:
+                return
+            try:
+                root = self._count(module)
+                if root is not None:
+
+                    def forget(_: object, key: int = id(module)) -> None:
+                        inside.pop(key, None)
+
+                    inside[id(module)] = ref(module, forget), ref(root, forget)
+            except Hit:
+                raise
+            except Exception as error:
+                on_fault(self, error)
+
+        def after(*_: object) -> None:
+            pass
+
+        return before, after
+
+    def _count(self, module: Module) -> Module | None:
+        """Count a call of a root; of a module below one, that."""
+        if self._threads.calls is None or is_quiet():
+            return None
+        around = running_calls(sys._getframe(), but=module)
+        if around:
+            self._names.learn(around[0].module)
+            root = self._names.root_and_path(module)[0]
+            return None if root is module else root
+        self._names.learn(module)
+        if not debugger.evaluating():
+            root, path = self._names.root_and_path(module)
+            if root is module or not path:
+                self._names.count_call(root)
+        return None
 
     def _enter(self, module: Module, args: tuple[Any, ...], calls: list[Call] | None) -> None:
         if calls is None or is_quiet():

@@ -443,6 +443,36 @@ def test_the_same_roots_are_told_and_counted_as_where_all_are_heard_of(
             assert agent.hooks.running() == []
             found.append(([item is root for item in listener.roots], agent.names.newest_step()))
     assert found[0] == found[1]
+    counted: list[Any] = []
+    for listeners in ([ListensToRoots()], []):  # and where nobody hears of roots either
+        child = nn.Sequential(nn.Identity())
+        root = Does(act, child)
+        with armed() as agent:
+            agent.hooks.listen(listeners)
+            for module in calls(child, root):
+                for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+                    with contextlib.suppress(KeyboardInterrupt):
+                        module(x)
+                counted.append((agent.names.step(root), agent.names.newest_step()))
+            assert bool(torch_module._global_forward_hooks) == bool(listeners)
+    assert counted[: len(counted) // 2] == counted[len(counted) // 2 :]
+
+
+def test_calls_of_roots_are_counted_though_a_module_was_inside_of_another() -> None:
+    helper, root = nn.Identity(), Does(lambda self, x: helper(x))
+    larger = Does(passing, nn.Sequential(nn.Identity()))
+    with armed() as agent:
+        agent.hooks.listen([])
+        for _ in range(2):
+            root(torch.ones(1))
+            helper(torch.ones(1))
+            larger(torch.ones(1))
+        assert [agent.names.step(item) for item in (root, helper, larger)] == [1, 1, 1]
+        part: Any = larger.child
+        del larger
+        gc.collect()
+        part(torch.ones(1))
+        assert agent.names.step(part) == 0
 
 
 def test_inner_calls_are_not_kept() -> None:

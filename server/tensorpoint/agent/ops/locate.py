@@ -83,7 +83,7 @@ class Locator:
 
     def follow_losses(self, wanted: bool) -> None:
         """Record what is computed of models' outputs, for the backward pass that is listened to."""
-        self._precise.follows_losses = wanted
+        self._precise.follow_losses(wanted)
 
     def entries_alone(self) -> tuple[Any, ...]:
         """The same where nothing is looked for, but a forward may be asked to be run again."""

@@ -51,6 +51,10 @@ class _Thread(threading.local):
     after: AfterModel | None = None
     #: Once a backward has come to what no root had made: whether that is recorded.
     without: Trial | None = None
+    #: Whether that may be since we were armed in the middle of a step, and how often losses had
+    #: been begun to be followed when a root was heard of last.
+    is_guess = False
+    rooted = -1
     #: Its backward, while that runs: whether its graph stays, and whether it makes another.
     backward: AfterModelBackward | None = None
     keeps_graph = makes_graph = False
@@ -76,6 +80,7 @@ class Precise:
         self.is_on = False
         #: Whether losses are, of themselves: nobody looks at them where no backward is heard of.
         self.follows_losses = True
+        self._times_begun = 0
         #: Whether the step that this optimizer is about to make may write a NaN.
         self._is_risky = is_risky
         #: Whether a gradient that is about to be clipped is bad.
@@ -100,6 +105,11 @@ class Precise:
         if not on:
             self._leave_elsewhere()
 
+    def follow_losses(self, wanted: bool) -> None:
+        """Record losses for the backward passes that are heard of, or no longer."""
+        self._times_begun += wanted and not self.follows_losses
+        self.follows_losses = wanted
+
     def after_fork(self) -> None:
         """Of the parent's threads only this one is here."""
         own = self._running.get(get_ident())
@@ -119,6 +129,7 @@ class Precise:
         if not self.follows_losses:
             thread.after = None
         thread.is_in_root, thread.first_node = True, sequence_number()
+        thread.rooted = self._times_begun
         has_graph = sys.modules["torch"].is_grad_enabled()
         if thread.backward is not None:
             thread.backward.pause()
@@ -135,6 +146,8 @@ class Precise:
             return
         leads = _leads_to_backward(output)
         thread.others = 0 if leads else thread.others + 1
+        if leads and thread.is_guess:
+            thread.without, thread.is_guess = None, False
         if thread.mode is not None:
             return
         if leads:
@@ -187,6 +200,7 @@ class Precise:
         elif not thread.is_in_root and compiling_goes_on():
             if thread.without is None and any(tensor.is_cpu for _, tensor in tensors_in(roots, "")):
                 thread.without = Trial()
+                thread.is_guess = thread.rooted != self._times_begun
                 # Of this one nothing is recorded, but its nodes can be looked at as they run.
                 thread.backward = AfterModelBackward(
                     self._from(0), roots, self._describe, self._on_fault

@@ -319,3 +319,17 @@ def test_training_without_modules_is_the_same_bit_for_bit() -> None:
     assert not agent.located
     assert losses == watched
     assert torch.equal(weight, other)
+
+
+def test_a_step_in_the_middle_of_which_it_was_armed_makes_no_loss_of_no_model() -> None:
+    model, _, x = models()
+    begun = model(x).sum()
+    with locating() as agent:
+        thread = agent.locator._precise._thread
+        begun.backward()
+        assert thread.without is not None  # for all that is known
+        model(x).sum().backward()
+        assert thread.without is None
+        x.requires_grad_().sum().backward()
+        model(x).sum().backward()
+        assert thread.without is not None
