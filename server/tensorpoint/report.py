@@ -132,8 +132,8 @@ def _headline(stop: Stop, number: int | None, process: str | None) -> Text:
 
 
 def _facts(stop: Stop) -> list[tuple[str, str]]:
-    module = stop.module or "the model itself"
-    facts = [("module", f"{module} ({stop.module_type})" if stop.module_type else module)]
+    module = f"{stop.module or 'the model itself'} ({stop.module_type})"
+    facts = [("module", module if stop.module_type else _no_module(stop))]
     if stop.operation is not None:
         facts.append(("op", stop.operation.name))
         for passed in stop.operation.way[1:]:
@@ -147,6 +147,13 @@ def _facts(stop: Stop) -> list[tuple[str, str]]:
         facts.append(("step", step))
     facts.append(("tensorpoint", stop.condition or stop.event))
     return facts
+
+
+def _no_module(stop: Stop) -> str:
+    """A norm of all gradients is the whole model's; a value belongs to a layer or to none."""
+    if stop.event.startswith("nonfinite"):
+        return "none: your program computes it outside of all layers"
+    return "the model as a whole"
 
 
 def _made_elsewhere(stop: Stop) -> tuple[str, int, str] | None:

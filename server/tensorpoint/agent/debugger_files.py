@@ -53,6 +53,8 @@ def client_path(frame: FrameType) -> str:
 def client_file(path: str) -> str:
     """A file as the client knows it: absolute, and mapped by `pathMappings`."""
     files = sys.modules.get("pydevd_file_utils")
+    if path.startswith("<"):  # <ipython-input-...>
+        return path
     if files is None:
         return os.path.abspath(path)
     absolute = files.get_abs_path_real_path_and_base_from_file(path)[0]

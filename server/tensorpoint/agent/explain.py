@@ -93,8 +93,8 @@ def spoilt_parameter(kind: str, path: str) -> str:
 
 #: A bad loss after a model whose output is fine.
 LOSS = (
-    "What the model returned was finite: it was made by what your program computes from that, "
-    "such as a loss function."
+    "What the model returned was finite: it was made by what your program computes besides, such "
+    "as a loss function."
 )
 
 
@@ -194,6 +194,13 @@ AFTER_MODEL = "it came to the output of the model from what your program compute
 NOT_RECORDED = "it has overwritten what it was computed from"
 
 
+#: What is done once an operation could not be named.
+FROM_NOW_ON = (
+    "From now on each operation is recorded, which is slower: if it happens again, the stop names "
+    'it. Precision "op" does so from the start.'
+)
+
+
 def operation(report: OperationReport) -> str:
     """Which operation, in the words of the program's source."""
     name = short_name(report.name)
@@ -213,10 +220,7 @@ def operation(report: OperationReport) -> str:
 
 def not_located(reason: str) -> str:
     """Why the operation is not named, and what will be."""
-    return (
-        f"The operation is not known: {reason}. From now on each operation is recorded, which is "
-        'slower: if it happens again, the stop names it. Precision "op" does so from the start.'
-    )
+    return f"The operation is not known: {reason}. {FROM_NOW_ON}"
 
 
 def short_name(operation: str) -> str:

@@ -197,7 +197,7 @@ class Stopper:
 
 def _place_of(report: OperationReport | None, frame: FrameType) -> tuple[str, ...]:
     """Where the operation is, unless it is the line of the stop, which is named anyway."""
-    here = (frame.f_code.co_filename, frame.f_lineno)
+    here = (debugger_files.client_path(frame), frame.f_lineno)
     if report is None or (report.node is None and (report.file, report.line) == here):
         return ()
     return (explain.operation(report),)

@@ -18,7 +18,7 @@ class Root(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         (y,) = ctx.saved_tensors
-        return gradient / (2.0 * y)  # <- op
+        return gradient / (2.0 * y)  # <- stop
 
 
 class Act(nn.Module):
@@ -45,6 +45,6 @@ for step in range(5):
         x[3] *= 100.0
     loss = model(x).pow(2).mean()
     optimizer.zero_grad()
-    loss.backward()  # <- stop
+    loss.backward()
     optimizer.step()
     print(step, loss.item())

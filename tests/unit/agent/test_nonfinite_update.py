@@ -186,7 +186,23 @@ def test_parameters_of_no_module() -> None:
             optimizer.param_groups[0]["lr"] = INF if number == 2 else 0.1
             optimizer.step()
     assert agent.stops == [("nonfinite.update", "", None)]
-    assert agent.event.headline.endswith("of no module")
+    assert agent.event.headline.endswith("into parameter other of no module")
+
+
+def test_a_parameter_is_called_by_the_model_or_the_variable_that_has_it() -> None:
+    """A model of which only methods are called, as `agent.act(...)`, runs no hook of its own."""
+    model, tensors = nn.Linear(2, 2), {"w": torch.zeros(2, requires_grad=True)}
+    for weight, name in ((model.bias, "bias"), (tensors["w"], "tensors['w']")):
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        with armed() as agent:
+            for number in range(2):
+                optimizer.zero_grad()
+                (spoil(weight) if number else weight).sum().backward()
+                if number == 0:
+                    optimizer.step()
+        assert agent.stops == [("nonfinite.backward", "", None)]
+        assert agent.event.tensor is not None
+        assert agent.event.tensor.name == f"{name}.grad"
 
 
 def test_a_bad_gradient_of_a_parameter_of_no_module() -> None:

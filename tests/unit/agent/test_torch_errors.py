@@ -213,6 +213,19 @@ def test_an_index_outside_of_a_dimension_is_found_in_the_tensor_that_holds_it() 
     assert told(lambda: x[5]).notes == ()
 
 
+def test_elements_out_of_the_range_that_torch_wants_are_found() -> None:
+    good, bad = torch.full((2, 3), 0.5), torch.full((2, 3), 0.5)
+    bad[1, 2] = 1.5
+    error = told(lambda: F.binary_cross_entropy(good, bad))
+    assert error.notes == ("bad holds 1.5 at [1, 2]; 1 of 6 are out of bounds.",)
+    error = told(lambda: F.binary_cross_entropy(bad * math.nan, good))
+    assert error.notes == ("bad * math.nan holds nan at [0, 0]; 6 of 6 are out of bounds.",)
+    lengths = torch.tensor([4, 0, 2])
+    padded = torch.full((3, 4, 2), -1.0)
+    error = told(lambda: nn.utils.rnn.pack_padded_sequence(padded, lengths, True, False))
+    assert error.notes == ("lengths holds 0 at [1]; 1 of 3 are out of bounds.",)
+
+
 def test_a_label_that_is_no_class_is_found() -> None:
     labels = torch.tensor([0, 3, 5])
     error = told(lambda: F.cross_entropy(x, labels))

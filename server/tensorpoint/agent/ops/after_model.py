@@ -348,7 +348,7 @@ class AfterModelBackward:
             outputs=(bad,),
             phase="backward",
             node=name,
-            forward=self._after.forwards.operation(number),
+            forward=self._after.forwards.operation(node),
             lines=lines,
         )
         made = Made(

@@ -11,12 +11,22 @@ from .dispatch import dispatch_mode, named, numbers_of, outputs_of, storage_of, 
 
 
 class Finder:
-    """Waits for the operation with a given address: the `number`-th bad result of `full_name`."""
+    """Waits for the operation with a given address: the `number`-th bad result of `full_name`.
 
-    def __init__(self, full_name: str, number: int, on_write: Callable[[Any, bool], None]) -> None:
+    `at_once` is called while it is still running.
+    """
+
+    def __init__(
+        self,
+        full_name: str,
+        number: int,
+        on_write: Callable[[Any, bool], None],
+        at_once: Callable[[], None] | None = None,
+    ) -> None:
         self._full_name = full_name
         self._left = number
         self._on_write = on_write
+        self._at_once = at_once
         self._own_storages: set[int] = set()
         self.found = False
 
@@ -37,4 +47,6 @@ class Finder:
                 if numbers_of(output) is not None and has_nonfinite(output):
                     self.found |= self._left == 0
                     self._left -= 1
+            if self.found and self._at_once is not None:
+                self._at_once()
         return result

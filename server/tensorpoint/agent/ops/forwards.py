@@ -132,8 +132,12 @@ class Forwards:
             return None
         return self.behind(note.behind.number) or note.behind
 
-    def operation(self, number: int) -> Operation | None:
-        """The operation of this node."""
+    def operation(self, node: Any) -> Operation | None:
+        """The operation of this node; None for a function of Python's: those in it are many."""
+        return None if hasattr(type(node), "_forward_cls") else self.numbered(node._sequence_nr())
+
+    def numbered(self, number: int) -> Operation | None:
+        """The operation of the node of this number."""
         note = self._notes.get(number)
         if note is None:
             return None

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire import Operand, OperationReport, PassedBy, Precision
 from .. import explain
+from ..debugger_files import client_file
 from ..modules import Names
 from ..tensors import unseen, values_of
+from .brought import brought_in, entrance, in_words
 from .cause import Cause
 from .made import Made
 from .operation import Line, Operation
@@ -21,7 +23,7 @@ from .precise import Precise
 from .recorder import Failed, NotReplayable
 from .replay import Found, Replayer
 from .state import Entries
-from .suspect import BackwardSuspect, Suspect
+from .suspect import BackwardSuspect, LossSuspect, Suspect
 from .unrecorded import producer
 
 if TYPE_CHECKING:
@@ -124,8 +126,9 @@ class Locator:
         try:
             return self._told(self._found(suspect))
         except NotReplayable as reason:
+            brought = self._brought(suspect)
             self._precise.switch(True)
-            return Located(None, (explain.not_located(str(reason)),), {})
+            return brought or Located(None, (explain.not_located(str(reason)),), {})
         except Exception as error:
             self._on_fault(self, error)
             return None
@@ -144,7 +147,7 @@ class Locator:
                 if found is None:
                     raise
                 return found
-        if type(suspect) is Suspect:
+        if isinstance(suspect, LossSuspect):
             made = producer(suspect.value, self._describe)
             if made is not None:
                 return Found(made, [made])
@@ -157,7 +160,23 @@ class Locator:
         if made is None:
             return None
         way = made.likely_way()
-        return None if way[0].operation is None or way[0].is_from_outside else Found(way[0], way)
+        if way[0].operation is None or way[0].is_from_outside:
+            return None
+        if isinstance(suspect, LossSuspect) and entrance(made) is not None:
+            return None
+        return Found(way[0], way)
+
+    def _brought(self, suspect: Suspect) -> Located | None:
+        """What is known of a value that was there before anything was recorded."""
+        recorder = self._precise.recorder() if isinstance(suspect, LossSuspect) else None
+        made = None if recorder is None else recorder.bad_in(suspect.value)
+        first = None if made is None else entrance(made)
+        if first is None:
+            return None
+        name, tensor = brought_in(first)
+        operand = _in_words(_operand(name, tensor))
+        sentences = in_words(first, name, tensor), operand, explain.FROM_NOW_ON
+        return Located(None, sentences, {name: tensor})
 
     def _after_model(self, suspect: BackwardSuspect) -> Found | None:
         """The operation, where a node outside of the models made the gradient."""
@@ -187,7 +206,7 @@ class Locator:
         )
         report = OperationReport(
             name=operation.full_name,
-            file=line.file if line else None,
+            file=client_file(line.file) if line else None,
             line=line.line if line else None,
             function=line.function if line else None,
             operands=found.made.operands,
@@ -195,7 +214,7 @@ class Locator:
             cure=cause.cure if cause else None,
             node=operation.node,
             forward_op=operation.forward.full_name if operation.forward else None,
-            forward_file=forward.file if forward else None,
+            forward_file=client_file(forward.file) if forward else None,
             forward_line=forward.line if forward else None,
             way=self._way(found.way),
         )
@@ -224,7 +243,7 @@ class Locator:
             PassedBy(
                 op=made.full_name,
                 module="" if made.module is None else self._names.path(made.module, made.module),
-                file=made.lines[0].file if made.lines else None,
+                file=client_file(made.lines[0].file) if made.lines else None,
                 line=made.lines[0].line if made.lines else None,
             )
             for made in shown

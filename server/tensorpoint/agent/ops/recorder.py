@@ -420,7 +420,7 @@ class Recorder:
     def _forward_of(self, node: Any) -> Operation | None:
         if node is None or self._forwards is None:
             return None
-        return self._forwards.operation(node._sequence_nr())
+        return self._forwards.operation(node)
 
     def _lines_of(self, node: Any) -> tuple[Line, ...]:
         return () if self._forwards is None else self._forwards.lines(node._sequence_nr())

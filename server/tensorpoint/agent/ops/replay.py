@@ -177,7 +177,7 @@ class Replayer:
 
         with self._turn:
             self._recorded(_Run(root, act, (entry.args, entry.kwargs), entry), forwards)
-        return forwards.operation(begin + node.number - first)
+        return forwards.numbered(begin + node.number - first)
 
     def _first_pass(self, run: _Run) -> Found | None:
         made, effects = self._recorded(run, Forwards() if run.in_backward else None)
@@ -231,7 +231,6 @@ class Replayer:
         if run.in_backward and not made.has_own_line:
             return False  # it is C++ that calls it, from the line that is shown anyway
         written = Written([tensor for _, tensor in tensors_in(run.arguments, "")])
-        finder = Finder(made.full_name, made.number, written)
         stopped = False
 
         def at_operation(frame: FrameType) -> None:
@@ -239,9 +238,21 @@ class Replayer:
             stopped = True
             stop(frame)
 
+        def in_backward() -> None:
+            frame = calling_frame(None)
+            if frame is not None:
+                at_operation(frame)
+
+        # Of a backward torch hands over the whole, with the functions in it, as one: the line in
+        # the program's own `backward` is there only while its operation runs.
+        at_once = in_backward if run.in_backward else None
+        finder = Finder(made.full_name, made.number, written, at_once)
         with ExitStack() as stack:
             self._prepare(stack, run, written)
-            stack.enter_context(_stopping(finder, at_operation))
+            if run.in_backward:
+                stack.enter_context(finder.mode())
+            else:
+                stack.enter_context(_stopping(finder, at_operation))
             try:
                 replayed(run.act)
             except (Exception, NotReplayable):

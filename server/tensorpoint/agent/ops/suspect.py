@@ -34,6 +34,11 @@ class ForwardSuspect(Suspect):
 
 
 @dataclass(frozen=True, eq=False)
+class LossSuspect(Suspect):
+    """A bad loss: what the program computed of a model's good output, or of none."""
+
+
+@dataclass(frozen=True, eq=False)
 class BackwardSuspect(Suspect):
     """The backward pass that runs has brought a bad gradient, to `parameter` if that isn't None."""
 

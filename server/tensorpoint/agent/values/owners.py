@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from ..modules import clean_path, running_calls
+from ..modules import Names, clean_path, running_calls
 from .plain import is_module
 from .walks import TABLES, modules_below, modules_in, tensors_of
 
 #: Modules that are indexed; a view of a larger model names what it can.
 _MOST = 50_000
+#: Values of a list or a dictionary that are looked through for a tensor.
+_MOST_HELD = 1_000
 
 
 class Owners:
@@ -114,3 +116,33 @@ class Owners:
         inner = {id(module) for root in modules for name, module in modules_in(root) if name}
         yield from (module for module in modules if id(module) not in inner)
         yield from modules
+
+
+def name_of(parameter: Any, names: Names, frame: FrameType | None) -> str:
+    """What to call a parameter: by its module, else by what the program's frame has it in.
+
+    Not all belong to a module that was called: methods of a model may be all that is, and a model
+    may be tensors alone.
+    """
+    owner, name = names.owner(parameter)
+    if owner is not None:
+        return name
+    owners = Owners(list)
+    owners.look_from(frame)
+    return owners.name(parameter) or _variable(parameter, frame) or name
+
+
+def _variable(tensor: Any, frame: FrameType | None) -> str | None:
+    """The variable that is the tensor, or the list or dictionary that holds it."""
+    if frame is None:
+        return None
+    for name, value in (*frame.f_locals.items(), *frame.f_globals.items()):
+        if value is tensor:
+            return name
+        if type(value) not in (list, tuple, dict) or len(value) > _MOST_HELD:
+            continue
+        items = value.items() if type(value) is dict else enumerate(value)
+        for key, item in items:
+            if item is tensor and type(key) in (int, str):
+                return f"{name}[{key!r}]"
+    return None

@@ -25,7 +25,7 @@ from .. import explain
 from ..judge import Judge
 from ..masks import is_masked_output
 from ..modules import Call, Names, keywords_of
-from ..ops.suspect import ForwardSuspect, Suspect
+from ..ops.suspect import ForwardSuspect, LossSuspect
 from ..rules import Rule
 from ..slots import Slots
 from ..tensors import (
@@ -368,7 +368,7 @@ class Nonfinite(Watch):
             value=summary.nan + summary.posinf + summary.neginf,
             tensor=summary,
             values={"loss": loss},
-            suspect=Suspect(loss, explain.NO_FORWARD),
+            suspect=LossSuspect(loss, explain.NO_FORWARD),
         )
         looking = [rule for rule in self._rules if rule.looks_at("")]
         self._judge.measured(

@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import explain
 from ..flows import Flow, Maker, Pass, Passes
+from ..frames import calling_frame
 from ..judge import Judge
 from ..modules import Call, Names
 from ..ops.suspect import BackwardSuspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, summarise, tensors_in, unseen
+from ..values.owners import name_of
 from .base import LOSS, Event, Watch, gradient_part, mark_as_told, was_told_before_backward
 
 if TYPE_CHECKING:
@@ -312,7 +314,10 @@ class NonfiniteBackward(Watch):
             rule.true_at.discard(place)  # whether it is news was decided by the gradient
 
         def event() -> Event:
-            summary = summarise(gradient, name if owner is None else f"{name}.grad")
+            called = name
+            if parameter is not None:
+                called = f"{name_of(parameter, self._names, calling_frame(None))}.grad"
+            summary = summarise(gradient, called)
             whose = [] if owner is None else [explain.gradient_of(name, self._place(owner))]
             return Event(
                 name="nonfinite.backward",

@@ -27,7 +27,7 @@ from ..modules import Names
 from ..ops.suspect import Suspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, norms_of, summarise
-from ..values.owners import Owners
+from ..values.owners import name_of
 from .base import (
     LOSS,
     STATE,
@@ -143,13 +143,7 @@ class NonfiniteUpdate(Watch):
                 return
 
     def _name(self, parameter: torch.Tensor) -> str:
-        """What to call it: clipping may come before any call of its model."""
-        owner, name = self._names.owner(parameter)
-        if owner is not None:
-            return name
-        owners = Owners(list)
-        owners.look_from(calling_frame(None))
-        return owners.name(parameter) or name
+        return name_of(parameter, self._names, calling_frame(None))
 
     def is_risky(self, optimizer: Any) -> bool:
         """Whether the step that it is about to make may turn finite numbers into others.
@@ -210,7 +204,7 @@ class NonfiniteUpdate(Watch):
             gradient = parameter.grad
             if has_nonfinite(parameter) or (gradient is not None and has_nonfinite(gradient)):
                 return  # it follows from that
-            _, name = self._names.owner(parameter)
+            name = self._name(parameter)
             self._report(
                 parameter,
                 ("state", id(parameter), key),
@@ -224,7 +218,7 @@ class NonfiniteUpdate(Watch):
     def _report_parameter(
         self, optimizer: Any, group: dict[str, Any], parameter: torch.Tensor
     ) -> None:
-        owner, name = self._names.owner(parameter)
+        owner, name = self._names.owner(parameter)[0], self._name(parameter)
         state = dict(optimizer.state.get(parameter, {}))
         gradient = parameter.grad
         self._report(

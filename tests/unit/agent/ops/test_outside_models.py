@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,6 +156,54 @@ def test_a_checkpoint_that_calls_its_layers_again_leaves_nothing_to_wait_for(
         model(torch.randn(4, 3)).square().sum().backward()
         assert not torch._C._len_torch_dispatch_stack()
     assert not agent.located
+
+
+# What was bad before the model was called ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_was_bad_before_the_model_was_called_is_named(bad: float) -> None:
+    model, _, x = models()
+    weights = torch.tensor([1.0, bad, 2.0])
+
+    def loss(output: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (output.square() * scale).mean()
+
+    with locating() as agent:
+        loss(model(x), weights).backward()
+    here = test_what_was_bad_before_the_model_was_called_is_named
+    file, line = "test_outside_models.py", line_of(loss, "* scale")
+    assert agent.reason == (
+        f"It came with scale at {file}:{line} in loss, which was not finite before: your program "
+        f"computed it earlier, and that was not recorded. weights is assigned at "
+        f"{file}:{line_of(here, 'weights = ')} in {here.__name__}."
+    )
+    located = agent.located[0]
+    assert located is not None and torch.equal(located.values["scale"], weights) == (bad == bad)
+    assert located.sentences[1] == "scale: float32 [3] on cpu, 1 not finite, 1 to 2"
+
+
+def test_of_a_list_the_bad_one_is_meant() -> None:
+    model, _, x = models()
+    terms = [torch.ones(()), torch.full((), math.nan)]
+    with locating() as agent:
+        (model(x).sum() + torch.stack(terms).sum()).backward()
+    assert agent.reason.startswith("It came with an operand of stack at test_outside_models.py:")
+    located = agent.located[0]
+    assert located is not None and located.values["an operand of stack"].isnan()
+
+
+def test_the_file_of_a_script_of_a_relative_path_is_told_as_clients_know_it() -> None:
+    model, _, x = models()
+    program: dict[str, Any] = {}
+    source = "def loss(output):\n    return output.sub(100.0).log().sum()\n"
+    exec(compile(source, "train.py", "exec"), program)
+    with locating() as agent:
+        program["loss"](model(x)).backward()
+    located = agent.located[0]
+    assert located is not None and located.report is not None
+    files = {located.report.file, *(passed.file for passed in located.report.way)}
+    assert files == {os.path.abspath("train.py")}
 
 
 # What no model has made --------------------------------------------------------------------------
