@@ -5,6 +5,9 @@ on what standard output was: what the function prints goes to standard error. Wi
 function has a second argument, by which it asks who wants the answer: a line of JSON goes there,
 one comes back. Runs in a fork of a zygote or, cold, in a process of its own; standard library only,
 and nothing of ours stays importable.
+
+What it has imported goes with the answer, not to the zygote at the end, as that of programs does:
+who has an answer ends the process, and one that is not allowed to connect can't tell.
 """
 
 import importlib
@@ -20,6 +23,7 @@ _MIB = 1 << 20
 def main() -> None:
     """Read, call, write."""
     del sys.path[0]  # the folder of this file
+    before = frozenset(sys.modules)
     asks = sys.argv[1] == "--asks"
     name, memory, *path = sys.argv[1 + asks :]
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -40,7 +44,7 @@ def main() -> None:
         module, _, function = name.partition(":")
         called = getattr(importlib.import_module(module), function)
         value = called(payload, ask) if asks else called(payload)
-        text = json.dumps({"value": value})
+        text = json.dumps({"value": value, "imported": _imported(before)})
     except MemoryError:
         text = json.dumps({"error": f"it needs more than {memory} MiB of memory"})
     except BaseException as error:
@@ -48,10 +52,24 @@ def main() -> None:
             {
                 "error": f"{type(error).__name__}: {error}",
                 "traceback": "".join(traceback.format_exception(error)),
+                "imported": _imported(before),
             }
         )
     with answer:
         answer.write(text)
+
+
+def _imported(before):
+    """What has been imported since of what is installed, in that order."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        scope = getattr(module, "__dict__", {})
+        spec, file = scope.get("__spec__"), scope.get("__file__")
+        if name in before or name.startswith("_tensorpoint"):
+            continue
+        if "-packages" in (file or "") and getattr(spec, "name", "") == name:
+            found.append(name)
+    return found
 
 
 def _limit(more: int) -> None:
