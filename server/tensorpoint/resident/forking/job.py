@@ -11,6 +11,7 @@ who has an answer ends the process, and one that is not allowed to connect can't
 """
 
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -23,7 +24,7 @@ _MIB = 1 << 20
 def main() -> None:
     """Read, call, write."""
     del sys.path[0]  # the folder of this file
-    before = frozenset(sys.modules)
+    last = next(reversed(sys.modules))
     asks = sys.argv[1] == "--asks"
     name, memory, *path = sys.argv[1 + asks :]
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -44,7 +45,7 @@ def main() -> None:
         module, _, function = name.partition(":")
         called = getattr(importlib.import_module(module), function)
         value = called(payload, ask) if asks else called(payload)
-        text = json.dumps({"value": value, "imported": _imported(before)})
+        text = json.dumps({"value": value, "imported": _imported(last)})
     except MemoryError:
         text = json.dumps({"error": f"it needs more than {memory} MiB of memory"})
     except BaseException as error:
@@ -52,24 +53,27 @@ def main() -> None:
             {
                 "error": f"{type(error).__name__}: {error}",
                 "traceback": "".join(traceback.format_exception(error)),
-                "imported": _imported(before),
+                "imported": _imported(last),
             }
         )
     with answer:
         answer.write(text)
 
 
-def _imported(before):
-    """What has been imported since of what is installed, in that order."""
+def _imported(last):
+    """What has been imported after a module of what is installed, in that order.
+
+    From the end: in a fork each object that is looked at is a page to be copied, 25 ms for all.
+    """
+    names = [*itertools.takewhile(lambda name: name != last, reversed(sys.modules))]
     found = []
-    for name, module in list(sys.modules.items()):
-        scope = getattr(module, "__dict__", {})
+    for name in names:
+        scope = getattr(sys.modules[name], "__dict__", {})
         spec, file = scope.get("__spec__"), scope.get("__file__")
-        if name in before or name.startswith("_tensorpoint"):
-            continue
         if "-packages" in (file or "") and getattr(spec, "name", "") == name:
-            found.append(name)
-    return found
+            if not name.startswith("_tensorpoint"):
+                found.append(name)
+    return found[::-1]
 
 
 def _limit(more: int) -> None:

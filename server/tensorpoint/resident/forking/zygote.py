@@ -75,6 +75,7 @@ class Zygote:
         self._debugger: Debugger | None = None
         self._listener: socket.socket | None = None
         self._retired = False
+        self._modules: frozenset[str] = frozenset()
         self._own = {name: _namespace(name, os.getpid()) for name in _NAMESPACES}
         #: Given up to tell a stub that there is no number left for it.
         self._spare = os.open(os.devnull, os.O_RDONLY)
@@ -87,6 +88,7 @@ class Zygote:
         if debugger:
             self._debugger = import_debugger(debugger, agent)
             loaded.update(self._debugger.modules)
+        self._modules = frozenset(sys.modules)
         gc.collect()
         gc.freeze()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -212,6 +214,7 @@ class Zygote:
             early=self._early,
             debugger=self._debugger,
             socket=self._path,
+            modules=self._modules,
         )
         parent = os.getpid()
         with warnings.catch_warnings():  # of threads: see above
