@@ -16,6 +16,7 @@ import errno
 import gc
 import importlib
 import json
+import linecache
 import os
 import selectors
 import signal
@@ -89,6 +90,7 @@ class Zygote:
             self._debugger = import_debugger(debugger, agent)
             loaded.update(self._debugger.modules)
         self._modules = frozenset(sys.modules)
+        linecache.clearcache()  # which a child does as well: 4 ms to free these lines there
         gc.collect()
         gc.freeze()
         self._listener = socket.socket(socket.AF_UNIX)

@@ -14,6 +14,7 @@ What does not fit such a rule exactly, and so all that fails, is left to torch's
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -104,21 +105,25 @@ def _made(known: Any) -> Any:
     return known[0](_made(each) for each in known[1])
 
 
-# -- rules: what comes out, or None
+# -- rules: what comes out, or None where torch has to say it
 
 
 def _is_packed(*tensors: Any) -> bool:
     """Whether they are on the meta device, of one dtype, with elements in order without gaps."""
-    first = tensors[0]
+    kind = tensors[0].dtype
     for each in tensors:
-        if type(each) not in _TENSORS or each.device != _META or each.dtype is not first.dtype:
+        if type(each) not in _TENSORS or each.device != _META or each.dtype is not kind:
             return False
         step = 1
         for size, stride in zip(reversed(each.shape), reversed(each.stride())):
             if size < 1 or stride != step:
                 return False
             step *= size
-    return first.dtype in _FLOATS
+    return True
+
+
+def _is_float(*tensors: Any) -> bool:
+    return tensors[0].dtype in _FLOATS and _is_packed(*tensors)
 
 
 def _new(shape: Any, like: Any) -> Any:
@@ -126,18 +131,27 @@ def _new(shape: Any, like: Any) -> Any:
 
 
 def _one(x: Any, *rest: Any) -> Any:
-    return _new(x.shape, x) if not rest and _is_packed(x) else None
+    return _new(x.shape, x) if not rest and _is_float(x) else None
 
 
 def _two(x: Any, y: Any, *rest: Any) -> Any:
-    if rest or not _is_packed(x):
+    if rest or type(x) not in _TENSORS or not _is_float(x):
         return None
-    same = type(y) in (int, float) or (_is_packed(x, y) and x.shape == y.shape)
-    return _new(x.shape, x) if same else None
+    if type(y) in (int, float):
+        return _new(x.shape, x)
+    if type(y) not in _TENSORS or not _is_packed(x, y):
+        return None
+    if x.shape == y.shape:
+        return _new(x.shape, x)
+    pairs = itertools.zip_longest(reversed(x.shape), reversed(y.shape), fillvalue=1)
+    sizes = [(max(pair), min(pair)) for pair in pairs]
+    if any(least not in (1, most) for most, least in sizes):
+        return None
+    return _new([most for most, _ in reversed(sizes)], x)
 
 
 def _linear(bias: Any, x: Any, weight: Any, *rest: Any) -> Any:
-    if rest or bias.dim() != 1 or not _is_packed(bias, x):
+    if rest or bias.dim() != 1 or not _is_float(bias, x):
         return None
     out = _product(x, weight)
     return out if out is not None and out.shape[1] == bias.shape[0] else None
@@ -145,7 +159,7 @@ def _linear(bias: Any, x: Any, weight: Any, *rest: Any) -> Any:
 
 def _product(x: Any, y: Any) -> Any:
     # The right one may be any view: that of a linear layer is a parameter's, transposed.
-    if not _is_packed(x) or type(y) not in _TENSORS or y.device != _META or y.dtype is not x.dtype:
+    if not _is_float(x) or type(y) not in _TENSORS or y.device != _META or y.dtype is not x.dtype:
         return None
     fits = x.dim() == 2 and y.dim() == 2 and x.shape[1] == y.shape[0]
     return _new((x.shape[0], y.shape[1]), x) if fits else None
@@ -164,7 +178,33 @@ def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, _: Any) -> Any:
 
 
 def _softmax(x: Any, dim: int, kind: Any = None) -> Any:
-    return _new(x.shape, x) if not kind and _is_packed(x) and -x.dim() <= dim < x.dim() else None
+    return _new(x.shape, x) if not kind and _is_float(x) and -x.dim() <= dim < x.dim() else None
+
+
+def _triangle(x: Any, _: int = 0) -> Any:
+    return _new(x.shape, x) if x.dim() > 1 and _is_packed(x) else None
+
+
+def _mean(x: Any, dims: Any, keep: bool = False) -> Any:
+    if not dims or not _is_float(x) or not all(-x.dim() <= dim < x.dim() for dim in dims):
+        return None
+    gone = {dim % x.dim() for dim in dims}
+    if len(gone) != len(dims):
+        return None
+    sizes = [1 if i in gone else size for i, size in enumerate(x.shape) if keep or i not in gone]
+    return _new(sizes, x)
+
+
+def _joined(parts: Any, dim: int = 0) -> Any:
+    first = parts[0] if parts else None
+    if first is None or not first.dim() or not -first.dim() <= dim < first.dim() or not _is_packed(*parts):
+        return None
+    dim %= first.dim()
+    around = {(*each.shape[:dim], -1, *each.shape[dim + 1 :]) for each in parts}
+    if len(around) > 1 or any(each.dim() != first.dim() for each in parts):
+        return None
+    length = sum(each.shape[dim] for each in parts)
+    return _new((*first.shape[:dim], length, *first.shape[dim + 1 :]), first)
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
@@ -186,6 +226,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _ATEN.addmm.default: _linear,
     _ATEN.mm.default: _product,
     _ATEN.native_layer_norm.default: _layer_norm,
-    _ATEN._softmax.default: _softmax,
-    _ATEN._safe_softmax.default: _softmax,
+    **dict.fromkeys([_ATEN._softmax.default, _ATEN._safe_softmax.default], _softmax),
+    **dict.fromkeys([_ATEN.tril.default, _ATEN.triu.default], _triangle),
+    _ATEN.mean.dim: _mean,
+    _ATEN.cat.default: _joined,
 }
