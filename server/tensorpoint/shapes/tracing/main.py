@@ -57,7 +57,7 @@ from .inputs import (
 )
 from .numeric import numeric_faults
 from .objects import load_object, make_object
-from .plugins import Plugins
+from .plugins import Plugins, mention_plugins
 from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
@@ -84,6 +84,12 @@ _FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
 _OURS = str(Path(__file__).parents[2])
 #: What a project says that says nothing: of inputs, and of what makes the module.
 _NOTHING = (Spec(), "")
+
+
+def prepare() -> None:
+    """What traces in forks of this process need not do again. Nothing of the user's runs."""
+    for folder in sys.path:
+        mention_plugins(folder)
 
 
 def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
