@@ -13,7 +13,10 @@ from tensorpoint.shapes.tracing import kernels
 from tensorpoint.shapes.tracing.kernels import meta
 
 aten = torch.ops.aten
-SHAPES = [(), (1,), (3,), (1, 3), (3, 1), (2, 3), (0, 3), (2, 1, 3), (1, 1, 3), (2, 3, 1), (2, 4, 3)]
+SHAPES = [
+    *[(), (1,), (3,), (1, 3), (3, 1), (2, 3), (0, 3)],
+    *[(2, 1, 3), (1, 1, 3), (2, 3, 1), (2, 4, 3)],
+]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool]
 
 

@@ -197,7 +197,7 @@ def _mean(x: Any, dims: Any, keep: bool = False) -> Any:
 
 def _joined(parts: Any, dim: int = 0) -> Any:
     first = parts[0] if parts else None
-    if first is None or not first.dim() or not -first.dim() <= dim < first.dim() or not _is_packed(*parts):
+    if first is None or not -first.dim() <= dim < first.dim() or not _is_packed(*parts):
         return None
     dim %= first.dim()
     around = {(*each.shape[:dim], -1, *each.shape[dim + 1 :]) for each in parts}
