@@ -11,7 +11,6 @@ who has an answer ends the process, and one that is not allowed to connect can't
 """
 
 import importlib
-import itertools
 import json
 import os
 import resource
@@ -65,15 +64,19 @@ def _imported(last):
 
     From the end: in a fork each object that is looked at is a page to be copied, 25 ms for all.
     """
-    names = [*itertools.takewhile(lambda name: name != last, reversed(sys.modules))]
+    names = []
+    for name in reversed(sys.modules):
+        if name == last:
+            break
+        names.append(name)
     found = []
-    for name in names:
+    for name in reversed(names):
         scope = getattr(sys.modules[name], "__dict__", {})
         spec, file = scope.get("__spec__"), scope.get("__file__")
         if "-packages" in (file or "") and getattr(spec, "name", "") == name:
             if not name.startswith("_tensorpoint"):
                 found.append(name)
-    return found[::-1]
+    return found
 
 
 def _limit(more: int) -> None:

@@ -23,8 +23,10 @@ import torch
 _ATEN = torch.ops.aten
 _META = torch.device("meta")
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_SCALARS = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
-_SCALARS = (*_SCALARS, torch.memory_format)
+_SCALARS = (
+    *(int, float, bool, str, type(None)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
 #: Of which nothing but dtypes and layouts matters.
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
