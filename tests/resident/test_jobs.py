@@ -14,13 +14,13 @@ import pytest
 from tensorpoint.resident.jobs import Job, Outcome, run_job
 from tensorpoint.resident.messages import Environment
 from tests.conftest import Write
-from tests.protocol.dap import eventually
+from tests.protocol.dap import DEADLINE, eventually
 from tests.resident.hosts import Host
 
 pytestmark = pytest.mark.xdist_group("resident")
 
 MODULE = """\
-import os, sys, time
+import importlib, os, sys, time
 
 def shape(payload):
     import torch
@@ -52,6 +52,16 @@ def sums(payload, ask):
     while total < 100:
         total = ask([total, "\\n" * 100_000])
     return total
+
+def refuse(event, arguments):
+    if event == "socket.connect":
+        raise PermissionError(event)
+
+def imports(payload):
+    sys.addaudithook(refuse)  # as the tracer does
+    there = payload in sys.modules
+    importlib.import_module(payload)
+    return there
 
 def environment(payload):
     return [os.getcwd(), sys.path[0], "torch" in sys.modules, "job" in sys.modules]
@@ -166,3 +176,10 @@ def test_a_job_finds_only_what_it_was_given(ask: Any) -> None:
     cwd, first, has_torch, has_ours = ask("environment", 0, list[Any]).value
     assert (cwd, first, has_ours) == (os.getcwd(), ask.folder, False)
     assert has_torch == ask("environment", 0, list[Any]).forked
+
+
+@pytest.mark.parametrize("ask", ["forked"], indirect=True)
+def test_what_jobs_import_is_imported_ahead(ask: Any) -> None:
+    """A few modules as well, if it is done again and again, as by the traces of an editor."""
+    assert ask("imports", "pluggy", bool).value is False
+    eventually(lambda: ask("imports", "pluggy", bool).value, "a zygote that has it", DEADLINE)

@@ -83,11 +83,12 @@ async def run_job(
     on a thread, and returns what goes back. If it raises, the job ends and this raises the same.
     """
     began = time.monotonic()
-    try:
-        found = await asyncio.to_thread(lambda: Client().acquire(environment))
+    client: Client | None = None
+    answer: Answer | None = None
+    with contextlib.suppress(NoHost):
+        client = Client()
+        found = await asyncio.to_thread(client.acquire, environment)
         answer = found if found.state == "ready" else None
-    except NoHost:
-        answer = None
     forked = answer is not None
     value: T | None = None
     error = traceback = ""
@@ -99,6 +100,9 @@ async def run_job(
             text = await asyncio.wait_for(_carry_out(environment, job, None, reply), job.seconds)
         fields: dict[str, Any] = json.loads(text)
         error, traceback = fields.get("error", ""), fields.get("traceback", "")
+        if client is not None and fields.get("imported"):
+            with contextlib.suppress(NoHost):  # the next fork has it
+                await asyncio.to_thread(client.learn, environment, fields["imported"])
         if not error:
             value = convert(fields["value"], kind)
     except asyncio.TimeoutError:

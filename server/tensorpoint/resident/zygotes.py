@@ -36,7 +36,8 @@ _START_S = 120.0
 _NOT_FOR_ITSELF = frozenset({"PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONINSPECT"})
 #: How long a start that failed isn't tried again.
 _AGAIN_S = 60.0
-#: Modules that are worth a new zygote: fewer cost a program less than the imports would now.
+#: Imports that would have been spared by a new zygote and make it worth its start, over all that
+#: has been told since the last one: a file that is traced at each edit tells the same three again.
 _WORTH = 10
 #: torch and transformers are 2,600. Beyond it nothing more is learnt: if what is used longest ago
 #: went, two programs in turn would have each other's zygotes replaced at every run.
@@ -97,6 +98,7 @@ class Resident:
         self._retired: set[Zygote] = set()
         self._learned = _read_learned(key.name)
         self._unsafe = False
+        self._missed = 0
         #: What clients want imported besides; and what of that no zygote could live with, and why.
         self._asked: dict[str, None] = {}
         self._refused: dict[str, str] = {}
@@ -152,7 +154,8 @@ class Resident:
             _write_learned(self.key.name, self._learned)
         there = frozenset(self._learned) if self._zygote is None else self._zygote.preloaded
         missing = [name for name in names if name in self._learned and name not in there]
-        if len(missing) >= _WORTH and self._starting is None and not self._unsafe:
+        self._missed += len(missing)
+        if self._missed >= _WORTH and missing and self._starting is None and not self._unsafe:
             _log.info("%s: %d modules more are imported", self.key.name, len(missing))
             self._start()
 
@@ -236,6 +239,7 @@ class Resident:
             _log.info("%s: zygote %d is ready", self.key.name, zygote.process.pid)
         finally:
             self._starting = None
+            self._missed = 0
         if not self._failure:
             self.learn(tuple(self._learned))  # what was told while it started
 

@@ -45,6 +45,8 @@ class Setting:
     debugger: Debugger | None
     #: Where the zygote listens.
     socket: str
+    #: What it has imported.
+    modules: frozenset[str]
 
 
 def become(setting: Setting, zygote: int) -> int:
@@ -69,6 +71,7 @@ def become(setting: Setting, zygote: int) -> int:
     return program.run(
         command,
         setting.debugger,
+        setting.modules,
         lambda names: tell_imported(setting.socket, setting.request.token, names),
     )
 

@@ -16,6 +16,7 @@ import errno
 import gc
 import importlib
 import json
+import linecache
 import os
 import selectors
 import signal
@@ -75,6 +76,7 @@ class Zygote:
         self._debugger: Debugger | None = None
         self._listener: socket.socket | None = None
         self._retired = False
+        self._modules: frozenset[str] = frozenset()
         self._own = {name: _namespace(name, os.getpid()) for name in _NAMESPACES}
         #: Given up to tell a stub that there is no number left for it.
         self._spare = os.open(os.devnull, os.O_RDONLY)
@@ -87,6 +89,8 @@ class Zygote:
         if debugger:
             self._debugger = import_debugger(debugger, agent)
             loaded.update(self._debugger.modules)
+        self._modules = frozenset(sys.modules)
+        linecache.clearcache()  # which a child does as well: 4 ms to free these lines there
         gc.collect()
         gc.freeze()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -212,6 +216,7 @@ class Zygote:
             early=self._early,
             debugger=self._debugger,
             socket=self._path,
+            modules=self._modules,
         )
         parent = os.getpid()
         with warnings.catch_warnings():  # of threads: see above

@@ -77,11 +77,11 @@ def line(xs: Column, values: Column) -> tuple[Fraction, Fraction] | None:
     other = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), 0)
     if not other:
         return None
-    slope = Fraction(values[other] - values[0], xs[other] - xs[0])
-    offset = values[0] - slope * xs[0]
-    if slope == 0 or any(slope * x + offset != value for x, value in zip(xs, values)):
+    rise, run = values[other] - values[0], xs[other] - xs[0]
+    if not rise or any((v - values[0]) * run != rise * (x - xs[0]) for x, v in zip(xs, values)):
         return None
-    return slope, offset
+    slope = Fraction(rise, run)
+    return slope, values[0] - slope * xs[0]
 
 
 def multiples(text: str, xs: Column, values: Column) -> Iterator[str]:

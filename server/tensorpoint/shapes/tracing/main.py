@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import itertools
 import os
 import sys
 import sysconfig
@@ -56,7 +57,7 @@ from .inputs import (
 )
 from .numeric import numeric_faults
 from .objects import load_object, make_object
-from .plugins import Plugins
+from .plugins import Plugins, mention_plugins
 from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
@@ -85,6 +86,12 @@ _OURS = str(Path(__file__).parents[2])
 _NOTHING = (Spec(), "")
 
 
+def prepare() -> None:
+    """What traces in forks of this process need not do again. Nothing of the user's runs."""
+    for folder in sys.path:
+        mention_plugins(folder)
+
+
 def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
     """The job: a `ShapeRequest` as JSON; answers a `ShapeTable` as JSON. `ask` asks a solver."""
     keep_quiet()
@@ -104,7 +111,7 @@ def table_of(
 ) -> ShapeTable:
     """Trace every root of the file; what was seen of each goes to `kept`, for those who compare."""
     began = time.perf_counter()
-    before = set(sys.modules)
+    last = next(reversed(sys.modules))
     try:
         given = _joined([read_spec(text) for text in reversed(request.specs)])
         if request.object:
@@ -155,7 +162,7 @@ def table_of(
         tuple(merged(table.hints)),
         tuple(table.diagnostics),
         tuple(table.untraced),
-        tuple(_dependencies(before, table.beside.read)),
+        tuple(_dependencies(last, table.beside.read)),
         time.perf_counter() - began,
         tuple(table.conditions),
     )
@@ -367,15 +374,18 @@ def _name_span(source: Source, node: Any) -> Span:
     return Span(node.lineno, col, node.lineno, col + len(node.name))
 
 
-def _dependencies(before: set[str], beside: list[str]) -> list[str]:
-    """Files of the user's that the file imports, and those beside it that were looked at."""
+def _dependencies(last: str, beside: list[str]) -> list[str]:
+    """Files of the user's that the file imports, and those beside it that were looked at.
+
+    Imported since `last` was: a fork takes 8 ms to look at all modules, whose pages are copied.
+    """
     # Not by `sys.prefix`: that may be /usr, with the user's files in /usr/src.
     installed = [
         sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
     ]
     others = tuple(folder + os.sep for folder in (_OURS, *installed))
     found = [*beside]
-    for name in sys.modules.keys() - before:
+    for name in [*itertools.takewhile(lambda name: name != last, reversed(sys.modules))]:
         path = getattr(sys.modules[name], "__file__", None)
         if path and Path(path).suffix == ".py" and not path.startswith(others):
             if not {"site-packages", "dist-packages"} & set(Path(path).parts):

@@ -8,6 +8,8 @@ filled is filled again (`caches`), unless the traced file looks at the cache its
 result of its own, which `y.squeeze_()` may change. What the first call told is counted again.
 Measured: identical hints with and without on 8 models; GPT-2 0.24 s instead of 0.78. With caches, a
 file that calls Llama-3-8B 0.4 s of the processor instead of 2.7, GPT-2 0.3 instead of 1.0.
+
+What is asked of a tensor here doesn't go through the modes of the run: 14 us a size, of 7,000.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C import DisableTorchFunction
 from torch.utils._pytree import tree_map
 
 from .caches import CacheLayer, is_cache, layer_number
@@ -90,7 +93,10 @@ class Memo:
             else:
                 result = original(module, *args, **kwargs)
             flops = memo._recorder.flops - before
-            memo._recorder.returned(result, ModuleCall(memo._parameters(module), flops))
+            parameters = memo._modules.elements.get(id(module))
+            if parameters is None:
+                parameters = memo._parameters(module)
+            memo._recorder.returned(result, ModuleCall(parameters, flops))
             return result
 
         torch.nn.Module.__call__ = call
@@ -132,12 +138,13 @@ class Memo:
 
     def _key(self, module: Any, args: Any, kwargs: Any) -> tuple[Any, list[CacheLayer]]:
         """What a call of the same is recognised by, and the caches that it may change."""
-        facts = self._facts(module)
-        self._layer, self._met = facts.layer, []
-        values = (self._value(args), self._value(kwargs))
-        caches = self._met
-        self._layer = None
-        states = tuple(cache.state(self._value) for cache in caches)
+        with DisableTorchFunction():
+            facts = self._facts(module)
+            self._layer, self._met = facts.layer, []
+            values = (self._value(args), self._value(kwargs))
+            caches = self._met
+            self._layer = None
+            states = tuple(cache.state(self._value) for cache in caches)
         return (facts.signature, values, states), caches
 
     def _unchanged(self, module: Any, args: Any, kwargs: Any, key: Any) -> bool:
@@ -150,10 +157,9 @@ class Memo:
 
     def _parameters(self, module: Any) -> int:
         """Elements of its parameters, those of its children included."""
-        count = self._modules.elements.get(id(module))
-        if count is None:
+        with DisableTorchFunction():
             count = sum(p.numel() for p in module.parameters())
-            self._modules.elements[id(module)] = count
+        self._modules.elements[id(module)] = count
         return count
 
     def _attribute(self, value: Any) -> Any:
@@ -223,4 +229,5 @@ class Memo:
 
 def _own(result: Any) -> Any:
     """The same with tensors of its own, sizes and strides alike."""
-    return tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, result)
+    with DisableTorchFunction():
+        return tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, result)

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from ...wire.shapes import Span
+from .kernels import meta
 from .positions import place_in
 from .recorder import Recorder
 from .recurrent import RECURRENT, packed, padded, recurrent
@@ -52,6 +53,12 @@ _PAIRED = {
     *("huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
 }
 _TO_DEVICE = {"cuda", "cpu"}
+_AT_HOME = {"pin_memory", "share_memory_"}
+#: All that is seen to by name.
+_HANDLED = {
+    *(_TO_DEVICE | _AT_HOME | _PAIRED | {*RECURRENT}),
+    *("to", "tolist", "_pack_padded_sequence", "_pad_packed_sequence"),
+}
 
 
 class TooLong(BaseException):
@@ -133,6 +140,8 @@ class OnMeta(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
+        if not kwargs and name not in _HANDLED:  # most of all: `x.shape`, `layer_norm(x)`
+            return func(*args)
         first = next(iter(args), None)
         if name in _TO_DEVICE and isinstance(first, torch.Tensor):
             return first
@@ -145,7 +154,7 @@ class OnMeta(TorchFunctionMode):
             )
         if name in _PAIRED and len(args) > 1:
             self._compare(args[0], args[1])
-        if name in ("pin_memory", "share_memory_"):
+        if name in _AT_HOME:
             return first
         if name == "tolist" and isinstance(first, torch.Tensor) and _is_valueless(first):
             return _listed(_scalar(self._assumptions, first), tuple(first.shape))
@@ -215,7 +224,7 @@ class WithoutValues(TorchDispatchMode):
         if func is _ATEN.convolution.default:
             _check_transposed(*args)
         try:
-            out = func(*args, **(kwargs or {}))
+            out = meta(func, args, kwargs or {}, func)
         except Exception as error:
             if any(_is_fake(argument) for argument in args):
                 raise

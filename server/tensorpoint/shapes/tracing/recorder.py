@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch._C import DisableTorchFunction
+
 from .snapshots import Snapshot, snap
 
 #: The frames of the file that were open, outermost first: qualified name and line.
@@ -50,7 +52,8 @@ class Recorder:
     def note(self, site: int, value: Any) -> Any:
         """Called by the rewritten code; returns `value`."""
         if self.on:
-            snapshot = snap(value)
+            with DisableTorchFunction():
+                snapshot = snap(value)
             if snapshot is not None:
                 seen = Observation(site, snapshot, self._path(sys._getframe(1)))
                 if self._last is not None and self._last[0] is value:

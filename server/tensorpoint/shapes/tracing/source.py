@@ -259,8 +259,9 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
         `import transformers` fails if it finds torchvision and that has nothing in it.
         """
-        for name in [name for name in sys.modules if name.split(".")[0] in self.names]:
-            del sys.modules[name]
+        if self.names:  # 1 ms, after each statement
+            for name in [name for name in sys.modules if name.split(".")[0] in self.names]:
+                del sys.modules[name]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
