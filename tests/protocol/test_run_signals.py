@@ -278,6 +278,45 @@ def test_sigterm_ends_a_program_that_does_not_handle_it(program: Callable[[str],
     assert process.wait(DEADLINE) == 128 + signal.SIGTERM
 
 
+#: As torch's workers do, they compare their parent with the one that they began with.
+STARTS_WORKERS = """\
+import multiprocessing, os, time
+
+def work():
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.05)
+
+context = multiprocessing.get_context("fork")
+for number in range(1000):
+    workers = [context.Process(target=work, daemon=True) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    if number == 1:
+        print("ready", flush=True)
+    time.sleep(0.05)
+    for worker in workers:
+        worker.terminate()
+"""
+
+
+def test_sigterm_leaves_no_worker_that_was_just_forked(program: Callable[[str], Path]) -> None:
+    path = program(STARTS_WORKERS)
+    process = started(path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE) == 128 + signal.SIGTERM
+    eventually(lambda: not _running(path), "no worker is left")
+
+
+def _running(program: Path) -> list[int]:
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(program) in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
 def test_killing_us_leaves_no_process(program: Callable[[str], Path]) -> None:
     process = started(program(waiting("raise")))
     children = _descendants(process.pid)

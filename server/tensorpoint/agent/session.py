@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Facts, Plan, Tensorpoint
-from . import adapters, debugger, debugger_files, debugger_threads
+from . import adapters, debugger, debugger_files, debugger_forks, debugger_threads
 from . import layer_tree as trees
 from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
@@ -287,6 +287,7 @@ class Agent:
     def _prepare(self, *, hides_agent: bool = False) -> None:
         """Make the debugger, if there is one, stop and show values as we do."""
         if debugger.prepare(self._on_detach, self._on_attach, hides_agent=hides_agent):
+            debugger_forks.install(self._report)
             self._showing.install()
 
     def _on_attach(self) -> None:

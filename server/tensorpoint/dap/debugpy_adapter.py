@@ -4,8 +4,10 @@ At its start debugpy writes a report of the environment into its log (75 ms of C
 installed distributions), even when no log is kept. Without `--log-dir` there is nobody to read it.
 
 At its end it waits: a minute for a launcher that never connects, and for ever for one that reads
-the output of a program that has ended, as long as a process that this has left holds the pipe. So
-when whoever started us has gone, also by SIGKILL, it has a while, and then the rest is ended here.
+the output of a program that has ended, as long as a process that this has left holds the pipe, and
+for a forked child that waits in turn for a session which nobody will begin. So when whoever started
+us has gone, also by SIGKILL, such children are let go, it has a while, and then the rest is ended
+here.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 #: For all that debugpy does at an end, on a loaded machine too. With the launcher's, less than
 #: `upstream` waits before it kills us, which would leave the launcher.
 _PATIENCE_S = 10.0
+_LOOK_S = 0.5
 #: A launcher without an adapter kills the program at once.
 _LAUNCHER_S = 2.0
 
@@ -36,7 +39,7 @@ def _end_with_client() -> None:
     """End what debugpy has left, some time after its standard input was closed."""
     if sys.platform != "linux":
         return  # on Windows a job object ends the program; elsewhere poll() has its own rules
-    from debugpy.adapter import launchers, sessions
+    from debugpy.adapter import launchers, servers, sessions
 
     started: list[Any] = []
 
@@ -52,7 +55,13 @@ def _end_with_client() -> None:
         client = select.poll()
         client.register(source, 0)  # it tells of a hang-up in any case
         client.poll()
-        time.sleep(_PATIENCE_S)
+        end = time.monotonic() + _PATIENCE_S
+        waiting: Any = servers
+        while time.monotonic() < end:  # one that was just forked connects only now
+            for connection in waiting.connections():
+                if connection.server is None:
+                    connection.channel.close()
+            time.sleep(_LOOK_S)
         found: Any = sessions
         for session in list(found._sessions):
             with suppress(Exception):  # there is none, or it has gone already
