@@ -8,8 +8,10 @@ PYTHON ?= python3
 # the groups is that of tests/conftest.py.
 TESTFLAGS ?= -n 3 --dist loadgroup --no-loadscope-reorder $(RETRIES)
 # Of thousands of tests of real processes, one may lose a race on a busy machine. A few may have a
-# second try, and are printed with what they said first: each is a fault to mend.
-RETRIES := --reruns 1 --max-suite-reruns 4 --rerun-exclude-path tests/unit --rerun-show-tracebacks
+# second try, and are printed with what they said first: each is a fault to mend. (Playwright tries
+# the editor's scenarios again.)
+RETRIES := --reruns 1 --max-suite-reruns 4 --rerun-show-tracebacks \
+    --rerun-exclude-path tests/unit --rerun-exclude-path tests/editor
 BENCHFLAGS ?=
 SWEEPFLAGS ?=
 
