@@ -5,7 +5,7 @@ ms, `layer_norm` 2 ms, a hundred times the dispatch around it. Of 1,000 operatio
 GPT-2 most are the same again, or so common that what comes out can be said at once:
 
 - What an operation of torch's has given for tensors of these sizes, strides and dtypes it gives
-  again (`_Answers`), if it makes new tensors only.
+  again (`_ANSWERS`), if it makes new tensors only.
 - Element by element with one size and one dtype, without gaps, the result is as the operand is; a
   linear layer, a matrix product and a layer norm have rules of their own.
 
