@@ -23,10 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tensorpoint.run.command import run_command
 
         return run_command(arguments[1:])
-    if arguments[:1] == ["dap"] and "-h" not in arguments and "--help" not in arguments:
-        from tensorpoint.resident.handover import hand_over
-
-        hand_over(arguments)
     options = _parser().parse_args(arguments)
     if options.command == "dap":
         return _dap(options)

@@ -85,7 +85,7 @@ def test_a_folder_of_somebody_else_is_not_used(
     monkeypatch.setattr(os, "execv", lambda path, _: used.append(path))
     monkeypatch.setattr(posix, "posix_spawn", lambda path, *_, **__: used.append(path))
     os.chown(tmp_path, owner, -1)
-    handover.hand_over([])
+    handover.hand_over(["dap"])
     STUB_MODULE["_find"]("starts a host", [])
     assert len(used) == (2 if owner == 0 else 0)
 

@@ -24,11 +24,17 @@ class Plugin:
         self.metric = f"for what adapter {name!r} says"
 
 
+def built_in() -> tuple[Any, ...]:
+    """Those that come with Tensorpoint. Raises ImportError if they are not there."""
+    adapters: tuple[Any, ...] = importlib.import_module(_BUILT_IN).BUILT_IN
+    return adapters
+
+
 def find(on_fault: Callable[[Any, Exception], None]) -> tuple[Any, ...]:
     """All adapters, ours first. One that can't be loaded is reported and left out."""
     found: list[Any] = []
     try:
-        found += importlib.import_module(_BUILT_IN).BUILT_IN
+        found += built_in()
     except Exception as error:
         on_fault(Plugin(_BUILT_IN), error)
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..wire import WIRE_VERSION, Facts, Plan, Tensorpoint
-from . import adapters, debugger, debugger_files, debugger_forks, debugger_threads
+from . import adapters, debugger, debugger_files, debugger_forks, debugger_threads, points
 from . import layer_tree as trees
 from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
@@ -58,7 +58,15 @@ EVENT = "tensorpoint"
 
 def start(plan: str) -> str:
     """Start the agent of this process (or find it running) with a plan; returns its greeting."""
-    return running().sync(plan)
+    try:
+        return running().sync(plan)
+    finally:
+        points.forget_ahead()
+
+
+def look_ahead() -> None:
+    """Note what `start` looks for, in a process that programs fork from. Raises ImportError."""
+    points.look_ahead(tap.target for adapter in adapters.built_in() for tap in adapter.taps)
 
 
 def running() -> Agent:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 _MODULES = (
     "debugpy.adapter.clients",
@@ -29,3 +30,14 @@ try:
         importlib.import_module(_name)
 finally:
     sys.stderr = _stderr
+
+
+def _describe(header: str) -> None:
+    """Write the report on the environment only where a log is kept: it takes 75 ms, in each."""
+    if _log.log_dir is not None:
+        _report(header)
+
+
+_log: Any = sys.modules["debugpy.common.log"]
+_report = _log.describe_environment
+_log.describe_environment = _describe

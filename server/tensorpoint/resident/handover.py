@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
+
+TYPE_CHECKING = False  # type checkers take it for typing's, which is not worth an import here
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: The option by which a process knows that it has been handed over, or can't be.
@@ -30,9 +34,10 @@ def file_name(python: str = sys.executable) -> str:
 
 
 def hand_over(arguments: Sequence[str]) -> None:
-    """Become a process from the tools' zygote, if there is one; else return."""
-    is_off = os.environ.get("TENSORPOINT_RESIDENT") == "0"
-    if sys.platform != "linux" or is_off or HERE in arguments:
+    """Become a process from the tools' zygote, if `dap` is asked for and there is one."""
+    if arguments[:1] != ["dap"] or not {"-h", "--help", HERE}.isdisjoint(arguments):
+        return
+    if sys.platform != "linux" or os.environ.get("TENSORPOINT_RESIDENT") == "0":
         return
     folder = usual_folder()
     try:

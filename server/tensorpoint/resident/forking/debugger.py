@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 #: The one file of ours below the program's first frame that isn't loaded as a frozen module.
@@ -43,6 +43,7 @@ class Debugger:
             log: Any = sys.modules["debugpy.common.log"]
             log.describe_environment = _nothing
         _send_without_delay()
+        _connect_without_pause()
         cli: Any = sys.modules["debugpy.server.cli"]
         _as_pydevd()(cli.main)
 
@@ -74,6 +75,22 @@ def _send_without_delay() -> None:
     pydevd.start_client = start
 
 
+def _connect_without_pause() -> None:
+    """pydevd sleeps 0.1 s for its two threads to start, which `Thread.start` has waited for."""
+    pydevd: Any = sys.modules["pydevd"]
+    initialize_network = pydevd.PyDB.initialize_network
+
+    def initialize(*arguments: Any, **options: Any) -> None:
+        time = pydevd.time
+        pydevd.time = SimpleNamespace(**{**vars(time), "sleep": _nothing})
+        try:
+            initialize_network(*arguments, **options)
+        finally:
+            pydevd.time = time
+
+    pydevd.PyDB.initialize_network = initialize
+
+
 def import_debugger(folder: str, agent: str) -> Debugger:
     """Import debugpy and our agent from their folders, and put everything of them aside."""
     modules, path = set(sys.modules), list(sys.path)
@@ -83,12 +100,12 @@ def import_debugger(folder: str, agent: str) -> Debugger:
         for name in _MODULES:
             importlib.import_module(name)
         finders = list(sys.meta_path)
-        _import_agent(agent)
+        adapters = _import_agent(agent)
     finally:
         sys.path[:] = path
     ours = [finder for finder in sys.meta_path if finder not in finders]
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in ours]
-    inside = (os.path.join(folder, ""), os.path.join(agent, ""))
+    inside = tuple(os.path.join(place, "") for place in (folder, agent, adapters))
     loaded = {
         name: sys.modules.pop(name)
         for name in set(sys.modules) - modules
@@ -98,8 +115,8 @@ def import_debugger(folder: str, agent: str) -> Debugger:
     return Debugger(folder, loaded, (changes[0], changes[1]), ours)
 
 
-def _import_agent(folder: str) -> None:
-    """Load our agent as its bootstrap will: it finds the modules there then."""
+def _import_agent(folder: str) -> str:
+    """Load our agent as its bootstrap will, which then finds it; returns the adapters' folder."""
     spec = importlib.util.spec_from_file_location(
         "_tensorpoint_bootstrap", os.path.join(folder, "agent", "bootstrap.py")
     )
@@ -107,7 +124,12 @@ def _import_agent(folder: str) -> None:
     bootstrap = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bootstrap)
     bootstrap.load(folder)
-    importlib.import_module(f"{bootstrap.PRIVATE_NAME}.agent.session")
+    session = importlib.import_module(f"{bootstrap.PRIVATE_NAME}.agent.session")
+    adapters: str | None = bootstrap.adapters_folder(folder)
+    if adapters is None:
+        return folder
+    session.look_ahead()
+    return adapters
 
 
 def _take_back(scope: ModuleType, was: dict[str, Any]) -> dict[str, Any]:
@@ -126,4 +148,4 @@ def _take_back(scope: ModuleType, was: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nothing(*_: Any) -> None:
-    """Stands in for the report."""
+    """Stands in for what only takes time."""
