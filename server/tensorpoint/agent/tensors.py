@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, wraps
@@ -42,6 +43,13 @@ _CHUNK = 1 << 24
 _WRAPPED = {"DTensor": "_local_tensor", "NestedTensor": "_values"}
 
 
+class _Hidden(threading.local):
+    is_so = False
+
+
+_hidden = _Hidden()
+
+
 def unseen(look: Callable[_P, _T]) -> Callable[_P, _T]:
     """Hide what `look` does with tensors from the program's modes and subclasses.
 
@@ -50,9 +58,15 @@ def unseen(look: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @wraps(look)
     def looking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if _hidden.is_so:  # by a caller: once more is 2 us, of which a row of variables has 15
+            return look(*args, **kwargs)
         inside = sys.modules["torch"]._C
         with inside.DisableTorchFunction(), inside._DisableTorchDispatch():
-            return look(*args, **kwargs)
+            _hidden.is_so = True
+            try:
+                return look(*args, **kwargs)
+            finally:
+                _hidden.is_so = False
 
     return looking
 

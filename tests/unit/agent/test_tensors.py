@@ -477,3 +477,33 @@ def test_a_million_numbers_cost_nothing() -> None:
 
     assert names([Counting(range(1_000_000)), Counting(range(1_000_000))]) == []
     assert taken < 20_000
+
+
+def test_what_is_hidden_stays_so_in_what_it_calls_and_not_after_a_fault() -> None:
+    counted: list[str] = []
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            counted.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    @tensors.unseen
+    def add(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @tensors.unseen
+    def fails(x: torch.Tensor) -> None:
+        add(x)
+        add(x)
+        raise ValueError(x.sum().item())
+
+    x = torch.ones(2)
+    with Counting():
+        with pytest.raises(ValueError, match="2"):
+            fails(x)
+        add(x)
+        assert not counted
+        x + 1
+        assert counted
