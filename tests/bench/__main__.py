@@ -71,21 +71,22 @@ def main() -> None:
     _say(began, "tracing three files after edits, with and without the resident process")
     edited = traced.measure(rounds=2 if arguments.quick else 10)
     seconds = time.monotonic() - began
-    Console(width=None if sys.stdout.isatty() else 140).print(
-        table.page(
-            f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
-            table.latency_table(latencies),
-            table.values_table(viewed),
-            table.layer_steps_table(steps),
-            table.start_table(starts),
-            table.forks_table(forked),
-            *(table.overhead_table(name, rows) for name, rows in groups.items()),
-            table.detection_table(detections),
-            table.located_table(planted, groups[overhead.WATCHES]),
-            table.branched_table(turned),
-            table.traced_table(edited),
-        )
+    parts = (
+        f"{here}, {machine.load():.1f} at the end; took {seconds:.0f} s",
+        table.latency_table(latencies),
+        table.values_table(viewed),
+        table.layer_steps_table(steps),
+        table.start_table(starts),
+        table.forks_table(forked),
+        *(table.overhead_table(name, rows) for name, rows in groups.items()),
+        table.detection_table(detections),
+        table.located_table(planted, groups[overhead.WATCHES]),
+        table.branched_table(turned),
+        table.traced_table(edited),
     )
+    Console(width=None if sys.stdout.isatty() else 140).print(table.page(*parts))
+    if arguments.markdown is not None:
+        arguments.markdown.write_text(table.as_markdown(*parts), encoding="utf-8")
     if arguments.json is not None:
         report: dict[str, Any] = {
             "machine": asdict(here),
@@ -131,6 +132,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a result")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables for a document")
     return parser.parse_args()
 
 

@@ -109,8 +109,8 @@ def _watches(fleet: Fleet) -> Sequence[_Variant]:
     return (
         _Variant("plain", worker),
         _Variant("plain again", worker),
-        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", target=0.05),
-        _Variant("tensorpoint NaN/Inf", worker, "nonfinite", account=True, target=0.05),
+        _Variant(NAN_INF, worker, "nonfinite", target=0.05),
+        _Variant(NAN_INF, worker, "nonfinite", account=True, target=0.05),
         _Variant("tensorpoint a layer breakpoint", worker, "layer_breakpoint", target=0.05),
         _Variant(
             "tensorpoint a layer breakpoint",
@@ -144,6 +144,7 @@ def _in_session(fleet: Fleet) -> Sequence[_Variant]:
     )
 
 
+NAN_INF = "tensorpoint NaN/Inf"
 WATCHES = "A watch armed, no debugger: all variants in one process"
 GROUPS = (
     Group("Nothing armed: under tensorpoint beside under plain debugpy", 26, _nothing_armed, False),

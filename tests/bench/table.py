@@ -16,7 +16,7 @@ from tests.bench.forks import Fork
 from tests.bench.latency import TARGET_P50_MS, Latency
 from tests.bench.layer_steps import TARGET_RATIO, LayerSteps
 from tests.bench.located import Located
-from tests.bench.overhead import Overhead
+from tests.bench.overhead import NAN_INF, Overhead
 from tests.bench.spread import Spread
 from tests.bench.start import TARGET_S, Starts
 from tests.bench.traced import Traced
@@ -175,7 +175,8 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
     )
     for finder in dict.fromkeys(row.finder for row in rows):
         of_it = [row for row in rows if row.finder == finder]
-        steps = {row.model: f"{row.ratio.median:.2f}" for row in costs if finder in row.what}
+        named = NAN_INF if finder == "tensorpoint" else finder
+        steps = {row.model: f"{row.ratio.median:.2f}" for row in costs if named in row.what}
         table.add_row(
             finder,
             _share(of_it),
@@ -256,6 +257,18 @@ def _found(delays: Sequence[int], changed: int, unchanged: int) -> str:
 def page(*parts: Table | str) -> Stack:
     """All tables, with the sentences around them."""
     return Stack(*(Text(part) if isinstance(part, str) else part for part in parts))
+
+
+def as_markdown(*parts: Table | str) -> str:
+    """The tables as they are in docs/benchmarks.md."""
+    return "\n\n".join(part if isinstance(part, str) else _markdown(part) for part in parts) + "\n"
+
+
+def _markdown(part: Table) -> str:
+    cells = [[column.header, *column.cells] for column in part.columns]
+    plain = [[Text.from_markup(f"{cell}").plain for cell in column] for column in cells]
+    head, *rows = (f"| {' | '.join(row)} |" for row in zip(*plain, strict=True))
+    return "\n".join([f"**{part.title}**", "", head, "|---" * len(cells) + "|", *rows])
 
 
 def _table(title: str, first: str, columns: Sequence[str]) -> Table:
