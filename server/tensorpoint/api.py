@@ -99,6 +99,8 @@ def _agent(module: str) -> Any:
 
 def _check(text: str) -> tuple[_Kind, str, str, LayerPhase]:
     """(kind, condition, module glob, phase of a layer) of what a user wrote."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a condition is a text, such as 'nonfinite()', not {text!r}")
     if not text.strip().startswith(_LAYER):
         return "condition", _condition(text, "condition"), "", "forward"
     name, _, condition = text.strip().removeprefix(_LAYER).partition(" if ")
@@ -108,7 +110,7 @@ def _check(text: str) -> tuple[_Kind, str, str, LayerPhase]:
             condition = check_expression(condition, layer.phase)
             return "layer", condition, layer.module, layer.phase
     except ConditionError as error:
-        raise ValueError(error.message) from None
+        raise _refused(error) from None
     condition = _condition(condition, "layer") if condition.strip() else ""
     return "layer", condition, layer.module, layer.phase
 
@@ -119,4 +121,8 @@ def _condition(text: str, kind: _Kind) -> str:
     except ImportError:  # no Z3, which is asked last: whether it can hold stays unknown
         return parse(text, need_metric=kind == "condition").text
     except ConditionError as error:
-        raise ValueError(f"{error.message}\n{error.caret()}") from None
+        raise _refused(error) from None
+
+
+def _refused(error: ConditionError) -> ValueError:
+    return ValueError(f"{error.message}\n{error.caret()}")

@@ -211,6 +211,12 @@ def test_the_program_may_set_layer_tensorpoints() -> None:
     with pytest.raises(TensorpointHit) as caught, layer:
         [net(GOOD) for _ in range(9)]
     assert (caught.value.stop.event, caught.value.stop.step) == ("layer.entry", 2)
+    stops: list[Any] = []
+    exit, backward = "layer:Log@exit if output.isnan().any()", "layer:log@backward"
+    with tensorpoint.watch(exit, backward, on=stops.append):
+        net(BAD)
+        net(GOOD.clone().requires_grad_()).sum().backward()
+    assert [stop.event for stop in stops] == ["layer.exit", "layer.backward"]
 
 
 # Warn, call, stop ------------------------------------------------------------------------------
@@ -218,9 +224,14 @@ def test_the_program_may_set_layer_tensorpoints() -> None:
 
 def test_a_warning_is_at_the_line_and_the_program_goes_on() -> None:
     message, watch = "NaN in the output of log", tensorpoint.watch("nonfinite()", on="warn")
-    with pytest.warns(TensorpointWarning, match=message) as caught, watch:
-        assert Net()(BAD).isnan().all()
-    assert [(item.filename, item.lineno) for item in caught] == [(str(HERE), line("call log"))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # Python's own, which keeps what a module has warned of
+        for _ in "again":
+            with watch:
+                assert Net()(BAD).isnan().all()
+    assert len(caught) == 5 and len({str(item.message) for item in caught}) == 1
+    assert (caught[-1].filename, caught[-1].lineno) == (str(HERE), line("call log"))
+    assert issubclass(caught[-1].category, TensorpointWarning) and message in str(caught[-1].message)
 
 
 def test_warnings_as_errors_come_out_as_a_hit() -> None:
@@ -239,6 +250,17 @@ def test_a_function_gets_the_stop() -> None:
         for batch in (BAD, BAD, GOOD, BAD):
             net(batch)
     assert [(stop.module, stop.step) for stop in stops] == [("log", 0), ("log", 3)]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_model_of_torchscript_is_watched_as_one_layer() -> None:
+    """Its class can't be asked for its forward."""
+    stops: list[tensorpoint.Stop] = []
+    with tensorpoint.watch("nonfinite()", on=stops.append):
+        nn.Sequential(torch.jit.trace(Net(), GOOD), nn.Identity())(BAD)
+    assert [(stop.module, stop.operation and stop.operation.name) for stop in stops] == [
+        ("0", "aten.log.default")
+    ]
 
 
 def test_what_a_function_raises_is_the_cause_of_a_hit() -> None:
@@ -470,6 +492,7 @@ def test_a_fault_in_a_watch_is_told_and_the_program_goes_on(
         ("nonfinite() and step < 0", "nonfinite() and step < 0\n^"),
         ("layer:", "layer: needs the path"),
         ("layer:log if nonfinite()", "not known yet when a layer is entered"),
+        ("layer:log if inputs[0", "\ninputs[0\n"),
     ],
 )
 def test_a_bad_condition_is_refused_with_the_place(condition: str, message: str) -> None:
@@ -486,6 +509,11 @@ def test_without_z3_a_condition_that_cannot_hold_is_let_through(
         Net()(BAD)
     with pytest.raises(ValueError):
         tensorpoint.watch("nonfinit()")
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="a condition is a text"):
+        tensorpoint.watch(None)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_unknown_action_is_refused() -> None:

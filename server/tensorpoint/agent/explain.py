@@ -10,6 +10,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from ..wire import OperationReport, TensorSummary
+from .modules import forward_of
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -242,7 +243,7 @@ def unhooked(module: Module, path: str) -> str:
 def unhooked_children(module: Module) -> tuple[str, ...]:
     """A note if `module.forward` calls a child's `.forward()` directly, which runs no hook."""
     try:
-        lines, first = inspect.getsourcelines(type(module).forward)
+        lines, first = inspect.getsourcelines(forward_of(module))
     except (OSError, TypeError):
         return ()
     for offset, line in enumerate(lines):

@@ -34,7 +34,7 @@ def tensorpoint(
     phase: LayerPhase = "forward",
 ) -> Tensorpoint:
     """A tensorpoint of the program's, with an id of its own."""
-    return Tensorpoint(next(_ids), kind, condition, module, phase)
+    return Tensorpoint(next(_ids), kind, condition, module, phase=phase)
 
 
 class LocalRule(Rule):
@@ -93,12 +93,15 @@ def deliver(rules: Sequence[LocalRule], describe: Callable[[Rule], Stop], frame:
 
 
 def _warn(text: str, frame: FrameType) -> None:
-    """A warning at the line of `frame`, as if it came from there."""
+    """A warning at the line of `frame`, as if it came from there.
+
+    Without the module's registry of what it has warned of: rules know what is news, and the same
+    words in the next watch, or when a cell of a notebook is run again, are.
+    """
     warnings.warn_explicit(
         text,
         TensorpointWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
         frame.f_globals.get("__name__"),
-        frame.f_globals.setdefault("__warningregistry__", {}),
     )

@@ -18,6 +18,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from .frames import is_internal_code
+from .modules import forward_of
 from .tensors import values_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _INF = float("inf")
 
 def may_mask(module: Module) -> bool:
     """Whether a -inf in its output may be meant; True where that can't be told."""
-    forward: Any = vars(module).get("forward") or type(module).forward
+    forward: Any = vars(module).get("forward") or forward_of(module)
     function = getattr(forward, "__func__", forward)
     if not isinstance(function, FunctionType):
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import weakref
@@ -201,6 +202,11 @@ class Names:
         if name == "optimizer_step":
             return Sample(self.optimizer_step(), step)
         return None if step is None else Sample(step, step)
+
+
+def forward_of(module: Module) -> Any:
+    """What its class has as `forward`; to ask the class of a TorchScript module is an error."""
+    return inspect.getattr_static(type(module), "forward", None)
 
 
 def clean_path(root: Module, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..wire.torch_error import ErrorOperand, TorchError
 from . import debugger_files, explain
-from .modules import Names
+from .modules import Names, forward_of
 from .ops import modified
 from .ops.operands import Operand, Site, argument_in, tensors_in
 from .ops.peek import UNKNOWN, is_module, is_tensor
@@ -162,7 +162,7 @@ class Description:
         )
         if place is None:
             return []
-        code = getattr(type(module).forward, "__code__", None)
+        code = getattr(forward_of(module), "__code__", None)
         names = list(code.co_varnames[1 : code.co_argcount]) if code is not None else []
         args: Any = place.frame.f_locals.get("args") or ()
         kwargs: Any = place.frame.f_locals.get("kwargs") or {}

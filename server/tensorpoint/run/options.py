@@ -117,8 +117,8 @@ def arm(on: Sequence[str], step: Literal["layers"] | None = None) -> Arming:
     conditions: list[str] = []
     layers: list[tuple[str, str]] = []
     nonfinite = False
-    for text in on:
-        if text.strip() == NONFINITE:
+    for text in map(str.strip, on):
+        if text == NONFINITE:
             nonfinite = True
         elif text.startswith(LAYER):
             name, _, condition = text[len(LAYER) :].partition(" if ")
