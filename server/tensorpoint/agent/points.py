@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from .suspension import is_library
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Point:
             return
         self._before = vars(self.owner).get(self.name)
         setattr(self.owner, self.name, self.replacement)
+        for namespace, name in self._names:  # of the time before: modules aren't looked at twice
+            if namespace.get(name) is self.original:
+                namespace[name] = self.replacement
         self._installed = True
         self._tell_script()
 
@@ -77,7 +82,6 @@ class Point:
             return
         with self._turn:
             self._swap(self.replacement, self.original)
-            self._names.clear()
             self._installed = False
 
     @contextmanager
@@ -126,22 +130,55 @@ class Point:
         self._scripted = True
 
 
-def replace_names(points: Iterable[Point]) -> None:
-    """Replace each function wherever else a module has it, under whatever name.
+class Namespaces:
+    """Which modules have no name of a point, or none that the point doesn't know.
 
-    Not in torch's C modules: nobody imports from them, and compilers look operators up there.
+    A `with tensorpoint.watch(...)` around each step arms each time, and to look through the 90,000
+    names of a program that has torch and its compiler takes 25 ms. So modules of libraries are
+    looked through once, and again if they have more names or fewer.
     """
-    wanted = {id(point.original): point for point in points if point.is_function}
-    if not wanted:
-        return
-    if _ahead is not None and wanted.keys() <= _ahead.names.keys():
-        found = [name for key in wanted for name in _ahead.names[key]]
-        modules = _imported_since(_ahead.newest)
-    else:
-        found, modules = [], list(sys.modules)
-    for namespace, own, value in (*found, *_names_of(wanted, modules)):
-        if namespace.get(own) is value:
-            wanted[id(value)].add_name(namespace, own)
+
+    def __init__(self) -> None:
+        self._wanted: frozenset[int] = frozenset()
+        #: By name of the module: what was looked through, and how many names it had.
+        self._known: dict[str, tuple[dict[str, Any], int]] = {}
+
+    def replace(self, points: Iterable[Point]) -> None:
+        """Replace each function wherever else a module has it, under whatever name.
+
+        Not in torch's C modules: nobody imports from them, and compilers look operators up there.
+        """
+        wanted = {id(point.original): point for point in points if point.is_function}
+        if not wanted:
+            return
+        if _ahead is not None and wanted.keys() <= _ahead.names.keys():
+            found = [name for key in wanted for name in _ahead.names[key]]
+            modules = _imported_since(_ahead.newest)
+        else:
+            found, modules = [], self._not_known(wanted.keys())
+        for namespace, own, value in (*found, *_names_of(wanted, modules)):
+            if namespace.get(own) is value:
+                wanted[id(value)].add_name(namespace, own)
+
+    def _not_known(self, wanted: Set[int]) -> list[str]:
+        """The modules to look through for these functions. They are known from then on."""
+        if self._wanted != wanted:
+            self._known.clear()
+            self._wanted = frozenset(wanted)
+        known, modules = self._known, list[str]()
+        for name, module in list(sys.modules.items()):
+            try:
+                namespace = vars(module)
+            except TypeError:  # something else that a program has put there
+                continue
+            before = known.get(name)
+            if before is not None and before[0] is namespace and before[1] == len(namespace):
+                continue
+            modules.append(name)
+            file = namespace.get("__file__")
+            if isinstance(file, str) and is_library(file):
+                known[name] = namespace, len(namespace)
+        return modules
 
 
 @dataclass(frozen=True)

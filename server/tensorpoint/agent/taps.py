@@ -27,7 +27,7 @@ from .hooks import Hooks
 from .imports import when_imported
 from .likeness import attends, heads_of, is_part_of_attention
 from .modules import Call, Names
-from .points import Listening, Point, replace_names
+from .points import Listening, Namespaces, Point
 from .quiet import is_quiet
 from .scaling import Scaling
 from .told import is_number, scored, weighted
@@ -75,6 +75,7 @@ class Taps:
         #: Topics in which an adapter failed, for good.
         self._failed: set[str] = set()
         self._points: dict[str, Point] = {}
+        self._namespaces = Namespaces()
         #: Settings that are not as they were: by which adapter, and what they were.
         self._switched: list[tuple[str, Any, Any]] = []
         self._awaited: set[str] = set()
@@ -152,7 +153,7 @@ class Taps:
 
     def _install(self, acts: Iterable[Callable[[], Point | None]]) -> None:
         points = [act() for act in acts]
-        replace_names([point for point in points if point is not None])
+        self._namespaces.replace([point for point in points if point is not None])
 
     def _wanted(self) -> Iterator[tuple[str, Callable[[], Point | None]]]:
         """The modules with something to install, and what installs it."""

@@ -119,6 +119,20 @@ def test_what_others_have_imported_by_name_is_tapped_and_given_back(
     assert made_up.also == "the program's"
 
 
+def test_a_module_of_a_library_is_looked_through_once(made_up: types.ModuleType) -> None:
+    """Its names are replaced each time all the same, also those that it has since."""
+    original = functional.scaled_dot_product_attention
+    vars(made_up).update(sdpa=original, __file__="/lib/site-packages/made_up_for_taps.py")
+    with tapped() as agent:
+        agent.listen()
+        assert made_up.sdpa is original
+        vars(made_up)["later"] = original
+        agent.listen("attention")
+        ours = functional.scaled_dot_product_attention
+        assert original is not ours and made_up.sdpa is made_up.later is ours
+    assert made_up.sdpa is made_up.later is original
+
+
 def test_the_programs_own_replacement_stays(request: pytest.FixtureRequest) -> None:
     original = functional.scaled_dot_product_attention
     request.addfinalizer(lambda: setattr(functional, original.__name__, original))
