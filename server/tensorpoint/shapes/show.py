@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tokenize
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -46,11 +47,12 @@ class Options:
 def shapes(options: Options) -> int:
     """`tensorpoint shapes`: 1 if there are errors in the shapes, 2 if there is no table."""
     try:
-        text = Path(options.file).read_text(encoding="utf-8") if options.file else ""
+        text = source_of(options.file) if options.file else ""
         if options.config:
             Path(options.config).read_bytes()
-    except (OSError, UnicodeDecodeError) as error:
-        print(f"tensorpoint shapes: {error}", file=sys.stderr)
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        where = "" if isinstance(error, OSError) else f"{options.file}: "
+        print(f"tensorpoint shapes: {where}{error}", file=sys.stderr)
         return 2
     request = ShapeRequest(
         os.path.abspath(options.file) if options.file else "",
@@ -88,8 +90,8 @@ def shapes(options: Options) -> int:
         print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
     else:
         if not options.file and table.path:  # where the installed class is
-            text = Path(table.path).read_text("utf-8")
-        _print(Console(highlight=False, soft_wrap=True), table, text)
+            text = source_of(table.path)
+        _print(Console(highlight=False, emoji=False, soft_wrap=True), table, text)
     if any(each.severity == "error" for each in table.diagnostics):
         return 1
     if not (table.calls or table.untraced or table.hints):
@@ -101,6 +103,12 @@ def shapes(options: Options) -> int:
         )
     traced = table.calls or (table.hints and not table.untraced)
     return 0 if traced else 2
+
+
+def source_of(path: str) -> str:
+    """The text of a Python file, in the encoding that it says."""
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def as_json(table: ShapeTable) -> dict[str, Any]:

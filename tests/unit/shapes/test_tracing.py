@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tensorpoint.shapes.branches import sizes_for, with_branches
+from tensorpoint.shapes.show import source_of
 from tensorpoint.shapes.tracing import real
 from tensorpoint.shapes.tracing.errors import fault_of
 from tensorpoint.shapes.tracing.main import table_of
@@ -490,3 +491,39 @@ def test_a_class_that_can_not_be_defined_says_why(write: Write) -> None:
     )
     [said] = trace(path).untraced
     assert said.startswith("Net: line 4 failed: NameError") and "missing" in said
+
+
+def test_a_file_of_a_package_has_its_relative_imports(write: Write) -> None:
+    write("", "pack_of_two/__init__.py")
+    write(
+        "from torch import nn\nclass Narrow(nn.Linear):\n"
+        "    def __init__(self): super().__init__(8, 4)\n",
+        "pack_of_two/layers/narrow.py",
+    )
+    path = write(
+        """
+import torch.nn as nn
+from ..layers.narrow import Narrow
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Narrow()
+    def forward(self, x):
+        return self.inner(x)
+""",
+        "pack_of_two/nets/net.py",
+    )
+    table = trace(path)
+    assert not table.untraced and [call.output for call in table.calls] == ["f32[B, 4]"]
+
+
+@pytest.mark.parametrize(
+    "head", [b"# -*- coding: latin-1 -*-\nWORD = '\xe4'\n", b"\xef\xbb\xbf# ours\n"]
+)
+def test_a_file_is_read_in_the_encoding_that_it_says(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "encoded.py"
+    path.write_bytes(head + b"import torch\n")
+    assert source_of(str(path)).splitlines()[1:] in (
+        ["WORD = '\u00e4'", "import torch"],
+        ["import torch"],
+    )

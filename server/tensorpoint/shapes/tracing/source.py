@@ -54,6 +54,7 @@ class FileModule:
         self._run: set[int] = set()
         self.module = types.ModuleType(name)
         self.module.__file__ = source.path
+        self._is_library = bool(package)
         if package:
             self.module.__package__ = package
         self.namespace = self.module.__dict__
@@ -77,7 +78,9 @@ class FileModule:
     def load(self) -> None:
         """Run the definitions."""
         sys.modules[self.module.__name__] = self.module
-        folder = os.path.dirname(os.path.abspath(self.source.path))
+        folder, package = _package(self.source.path, self._statements)
+        if package:
+            self.module.__package__ = package
         for place in (os.getcwd(), folder):
             if place not in sys.path:
                 sys.path.insert(0, place)
@@ -111,8 +114,13 @@ class FileModule:
     def as_it_is(self) -> FileModule:
         """The same file once more, not rewritten; as a script or as a library, as this one."""
         package = self.module.__package__ or ""
-        plain = FileModule(self.source, self.module.__name__, package, rewritten=False)
-        if package:
+        plain = FileModule(
+            self.source,
+            self.module.__name__,
+            package if self._is_library else "",
+            rewritten=False,
+        )
+        if self._is_library:
             plain.namespace["__builtins__"] = vars(builtins)
             plain.module.__spec__ = self.module.__spec__
             plain.load_all()
@@ -189,6 +197,27 @@ class _Demanded(dict[str, Any]):
             if str(error) == f"name {name!r} is not defined":
                 raise KeyError(name) from None
             raise
+
+
+def _package(path: str, statements: Sequence[ast.stmt]) -> tuple[str, str]:
+    """Where the imports of a file start: a folder, and the package that the file is in.
+
+    A file without relative imports is a script, which is in none and imports what is beside it.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    levels = [
+        node.level
+        for node in ast.walk(ast.Module(list(statements), []))
+        if isinstance(node, ast.ImportFrom)
+    ]
+    needed = max(levels, default=0)
+    names: list[str] = []
+    while needed and (len(names) < needed or os.path.exists(os.path.join(folder, "__init__.py"))):
+        folder, name = os.path.split(folder)
+        if not name:
+            return os.path.dirname(os.path.abspath(path)), ""
+        names.insert(0, name)
+    return folder, ".".join(names)
 
 
 def defines(statement: ast.stmt) -> bool:
