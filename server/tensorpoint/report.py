@@ -52,9 +52,15 @@ JSON_KEYS = (
 )
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the caller what follows; rich would exit with status 1."""
+        raise BrokenPipeError
+
+
 def report_console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
     """A console for reports, on standard error by default."""
-    return Console(
+    return _Console(
         file=file if file is not None else sys.stderr,
         width=width,
         markup=False,

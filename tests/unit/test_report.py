@@ -221,3 +221,14 @@ def test_json_is_json_whatever_the_value(source: Path, value: float) -> None:
 
     fields = json.loads(stop_as_json(make_stop(source, value=value)), parse_constant=refuse)
     assert fields["value"] is None
+
+
+class _Gone(io.StringIO):
+    def write(self, _: str, /) -> int:
+        raise BrokenPipeError
+
+
+def test_a_reader_that_has_left_does_not_end_us(source: Path) -> None:
+    """rich would exit with status 1; `tensorpoint run` says that a tensorpoint fired."""
+    with pytest.raises(BrokenPipeError):
+        print_stop(report_console(_Gone()), make_stop(source))

@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TextIO
 
 from ..command_options import add_log_dir, add_python
 from ..report import layer_as_json, layer_line, print_stop, report_console, stop_as_json
@@ -186,23 +187,25 @@ def run_command(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _die_of_interrupt()
     finally:
-        _forget_broken_stdout()
+        _forget_broken(sys.stdout)
     if outcome.quit and not as_json:
-        print(
-            "tensorpoint: the program was ended there; --on-stop continue lets it go on",
-            file=sys.stderr,
-        )
+        with suppress(BrokenPipeError):
+            print(
+                "tensorpoint: the program was ended there; --on-stop continue lets it go on",
+                file=sys.stderr,
+            )
+    _forget_broken(sys.stderr)
     if outcome.interrupted:
         _die_of_interrupt()
     return outcome.status
 
 
-def _forget_broken_stdout() -> None:
+def _forget_broken(stream: TextIO) -> None:
     """Keep the interpreter from complaining at exit that nobody reads our output."""
     try:
-        sys.stdout.flush()
+        stream.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _die_of_interrupt() -> NoReturn:
