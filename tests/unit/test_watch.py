@@ -10,6 +10,7 @@ import threading
 import traceback
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,7 +232,9 @@ def test_a_warning_is_at_the_line_and_the_program_goes_on() -> None:
                 assert Net()(BAD).isnan().all()
     assert len(caught) == 5 and len({str(item.message) for item in caught}) == 1
     assert (caught[-1].filename, caught[-1].lineno) == (str(HERE), line("call log"))
-    assert issubclass(caught[-1].category, TensorpointWarning) and message in str(caught[-1].message)
+    assert issubclass(caught[-1].category, TensorpointWarning) and message in str(
+        caught[-1].message
+    )
 
 
 def test_warnings_as_errors_come_out_as_a_hit() -> None:
@@ -435,14 +438,19 @@ def test_a_forked_child_goes_on_watching() -> None:
 # Where it runs ---------------------------------------------------------------------------------
 
 
-def test_a_notebook_cell_is_named_as_it_is() -> None:
+def test_a_notebook_cell_is_named_as_the_notebook_does(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = "def run(net, x):\n    return net(x)\nrun(net, x)\n"
-    code = compile(cell, "<ipython-input-3-9f1c>", "exec")
+    name = "/tmp/ipykernel_12/764618265.py"
+    code = compile(cell, name, "exec")
+    compiler = SimpleNamespace(format_code_name={name: ("Cell", "In[3]")}.get)
+    shell = SimpleNamespace(compile=compiler)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     with pytest.raises(TensorpointHit) as caught, tensorpoint.watch("nonfinite()"):
         exec(code, {"net": Log(), "x": BAD})
     stop = caught.value.stop
-    assert (stop.file, stop.line, stop.function) == ("<ipython-input-3-9f1c>", 2, "run")
+    assert (stop.file, stop.line, stop.function) == (name, 2, "run")
     assert stop.user_file == stop.file
+    assert "called at Cell In[3]:2 in run." in stop.text
 
 
 def test_needs_neither_torch_nor_a_debugger_until_the_body_imports_it() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from math import isnan
 from typing import TYPE_CHECKING
 
 from ..wire import OperationReport, TensorSummary
+from .frames import short_file
 from .modules import forward_of
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def operation(report: OperationReport) -> str:
     name = short_name(report.name)
     place = ""
     if report.file is not None:
-        place = f" at {os.path.basename(report.file)}:{report.line} in {report.function}"
+        place = f" at {short_file(report.file)}:{report.line} in {report.function}"
     if report.node is None:
         return f"The operation is {name}{place}."
     forward = report.forward_op
@@ -215,7 +215,7 @@ def operation(report: OperationReport) -> str:
         return f"The operation is {name} in {report.node}{place}."
     at = ""
     if report.forward_file is not None:
-        at = f", called at {os.path.basename(report.forward_file)}:{report.forward_line}"
+        at = f", called at {short_file(report.forward_file)}:{report.forward_line}"
     return f"The operation is {name} in {report.node}, the backward of {short_name(forward)}{at}."
 
 

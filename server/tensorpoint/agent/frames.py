@@ -24,6 +24,17 @@ _THREAD_STARTERS = frozenset(
 )
 
 
+def short_file(file: str) -> str:
+    """How a text names a file: without its folders, and a cell of a notebook as IPython does.
+
+    The file of a cell is named by a hash, which says nothing to who sees "In [5]" beside it.
+    """
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    compiler = getattr(ask(), "compile", None) if ask is not None else None
+    label = getattr(compiler, "format_code_name", lambda _: None)(file)
+    return " ".join(label) if label else os.path.basename(file)
+
+
 def calling_frame(module: Module | None) -> FrameType | None:
     """The frame outside torch that called `module`, searched from the hook we run in.
 

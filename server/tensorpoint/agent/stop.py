@@ -8,7 +8,6 @@ user's own code is named as well.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from typing import Any
 
 from ..wire import OperationReport, Stop
 from . import debugger, debugger_files, explain
-from .frames import calling_frame, outwards
+from .frames import calling_frame, outwards, short_file
 from .local import LocalRule, deliver
 from .modules import Names
 from .ops.locate import Located
@@ -161,7 +160,7 @@ class Stopper:
         if report is not None:
             headline += f", made by {explain.short_name(report.name)}"
         sentences = [
-            f"{headline}, {seen} {os.path.basename(file)}:{frame.f_lineno} in {function}.",
+            f"{headline}, {seen} {short_file(file)}:{frame.f_lineno} in {function}.",
             *_place_of(report, frame),
             *ran_in,
             *(() if located is None else located.sentences),

@@ -6,10 +6,10 @@ has raised, unless operations are recorded: no name of the line is taken for it.
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
+from .frames import short_file
 from .ops.operands import Operand, Site, tensors_in
 from .ops.operation import Operation
 from .ops.peek import is_tensor
@@ -55,7 +55,7 @@ def sampling_notes(
         return [cause.cause, *where, cause.cure]
     first = made[0]
     line = first.lines[0] if first.lines else None
-    at = f" at {os.path.basename(line.file)}:{line.line} in {line.function}" if line else ""
+    at = f" at {short_file(line.file)}:{line.line} in {line.function}" if line else ""
     why = "." if first.cause is None else f": {first.cause.cause}"
     cure = cause.cure if first.cause is None else first.cause.cure
     return [cause.cause, f"It was made by {first.name}{at}{why}", cure]

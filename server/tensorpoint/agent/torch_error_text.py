@@ -10,6 +10,7 @@ from typing import Any
 
 from ..wire.torch_error import ErrorOperand, TorchError
 from . import debugger_files, explain
+from .frames import short_file
 from .modules import Names, forward_of
 from .ops import modified
 from .ops.operands import Operand, Site, argument_in, tensors_in
@@ -199,7 +200,7 @@ class Description:
         file, function = debugger_files.client_path(call.frame), call.name
         source = self._called.text if self._called is not None else ""
         called = "called at" if self._called is None or self._called.kind == "call" else "at"
-        line = f"{called} {os.path.basename(file)}:{call.line} in {function}"
+        line = f"{called} {short_file(file)}:{call.line} in {function}"
         operands = _shown(self._given)
         notes = self._notes()
         step = None if module is None else self._names.step(module)

@@ -12,7 +12,6 @@ this write is no news.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import weakref
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...conditions.data import DataCondition, parse_data
 from ...conditions.hits import parse_hits
 from .. import debugger, explain
+from ..frames import short_file
 from ..modules import Call, Names
 from ..ops.dispatch import Arguments, storage_of, tensors_of
 from ..ops.operation import Line
@@ -351,7 +351,7 @@ def _by_operation(name: str, lines: Sequence[Line]) -> str:
     if not lines:
         return f"by {name}"
     line = lines[0]
-    return f"by {name} at {os.path.basename(line.file)}:{line.line} in {line.function}"
+    return f"by {name} at {short_file(line.file)}:{line.line} in {line.function}"
 
 
 def _can_be_read_here(target: Target) -> bool:

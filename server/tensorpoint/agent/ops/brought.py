@@ -7,14 +7,13 @@ and the lines that assign the variable that holds it, is what can be told of it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
 from typing import Any
 
-from ..frames import is_internal, outwards
+from ..frames import is_internal, outwards, short_file
 from ..tensors import has_nonfinite
 from .dispatch import is_same, storage_of, tensors_of
 from .made import Made
@@ -56,7 +55,7 @@ def brought_in(made: Made) -> tuple[str, Any]:
 def in_words(made: Made, name: str, tensor: Any) -> str:
     """Where it came in, and what assigns it."""
     line = made.lines[0] if made.lines else None
-    at = f" at {os.path.basename(line.file)}:{line.line} in {line.function}" if line else ""
+    at = f" at {short_file(line.file)}:{line.line} in {line.function}" if line else ""
     text = (
         f"It came with {name}{at}, which was not finite before: your program computed it earlier, "
         "and that was not recorded."
@@ -67,7 +66,7 @@ def in_words(made: Made, name: str, tensor: Any) -> str:
     frame, variable, lines = held
     *most, last = map(str, lines)
     numbers = f"{', '.join(most)} and {last}" if most else last
-    place = f"{os.path.basename(frame.f_code.co_filename)}:{numbers}"
+    place = f"{short_file(frame.f_code.co_filename)}:{numbers}"
     return f"{text} {variable} is assigned at {place} in {frame.f_code.co_name}."
 
 

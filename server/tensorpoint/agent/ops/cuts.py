@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
+from ..frames import short_file
 from .syntax import body_of, in_order, parse
 
 #: Methods (and functions of torch's) whose result requires no gradient.
@@ -47,7 +47,7 @@ def cuts_in(code: CodeType) -> Iterator[Cut]:
             continue
         line: int = getattr(node, "lineno", 0)
         text = lines[line - 1].partition("#")[0].strip()
-        yield Cut(f"{os.path.basename(code.co_filename)}:{line}", text, name in _MODES)
+        yield Cut(f"{short_file(code.co_filename)}:{line}", text, name in _MODES)
 
 
 def _name(node: ast.AST) -> str | None:

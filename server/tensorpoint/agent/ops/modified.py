@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from ..frames import short_file
 from .syntax import body_of, in_order, parse
 
 _MESSAGE = re.compile(
@@ -238,7 +239,7 @@ def _in_place(code: CodeType) -> Iterator[_Statement]:
         kind = _kind_in_place(path[-1])
         if kind is not None:
             line: int = getattr(path[-1], "lineno", 0)
-            place = f"{os.path.basename(code.co_filename)}:{line}"
+            place = f"{short_file(code.co_filename)}:{line}"
             yield _Statement(kind, place, lines[line - 1].partition("#")[0].strip())
 
 

@@ -9,14 +9,13 @@ variable of a frame that holds it was assigned at a line. What comes from the so
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
 from typing import Any, TypeVar
 
-from ..frames import is_internal, outwards
+from ..frames import is_internal, outwards, short_file
 from . import graph, source
 from .known import Known
 from .plain import is_parameter, read
@@ -126,7 +125,7 @@ def module_definition(module: Any, known: Known) -> Place | None:
 
 
 def _defined(file: str, line: int, kind: type) -> Place:
-    return Place(file, line, f"{os.path.basename(file)}:{line} in {kind.__name__}")
+    return Place(file, line, f"{short_file(file)}:{line} in {kind.__name__}")
 
 
 def _holders(module: Any, known: Known) -> list[tuple[type, str]]:
@@ -172,4 +171,4 @@ def _name(module: Any, known: Known) -> str:
 
 
 def _at(file: str, line: int, function: str) -> str:
-    return f"at {os.path.basename(file)}:{line}" + (f" in {function}" if function else "")
+    return f"at {short_file(file)}:{line}" + (f" in {function}" if function else "")
