@@ -260,7 +260,8 @@ def test_a_model_of_torchscript_is_watched_as_one_layer() -> None:
     """Its class can't be asked for its forward."""
     stops: list[tensorpoint.Stop] = []
     with tensorpoint.watch("nonfinite()", on=stops.append):
-        nn.Sequential(torch.jit.trace(Net(), GOOD), nn.Identity())(BAD)
+        traced: Any = torch.jit.trace(Net(), GOOD)
+        nn.Sequential(traced, nn.Identity())(BAD)
     assert [(stop.module, stop.operation and stop.operation.name) for stop in stops] == [
         ("0", "aten.log.default")
     ]

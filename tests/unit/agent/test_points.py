@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tensorpoint.agent import points
-from tensorpoint.agent.points import Point, forget_ahead, look_ahead, replace_names
+from tensorpoint.agent.points import Namespaces, Point, forget_ahead, look_ahead
 
 
 def _one() -> int:
@@ -40,7 +40,7 @@ def _add(monkeypatch: pytest.MonkeyPatch, name: str, **attributes: Any) -> Any:
 def _replaced(target: str) -> Point:
     point = Point(target, lambda _, original: lambda: -original())
     point.install()
-    replace_names([point])
+    Namespaces().replace([point])
     return point
 
 
