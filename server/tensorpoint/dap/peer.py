@@ -32,6 +32,8 @@ class Peer:
         self._writer = writer
         self._sequence = itertools.count(1)
         self._waiting: dict[int, tuple[Message, OnResponse]] = {}
+        #: The requests of this side that have no answer yet: each gets exactly one.
+        self._unanswered: dict[int, Message] = {}
         self.closed = False
 
     async def read(self) -> Message | None:
@@ -42,6 +44,8 @@ class Peer:
                 return None
             _log.debug("%s -> %.*s", self.name, _LOGGED, message)
             if message.get("type") != "response":
+                if is_request(message):
+                    self._unanswered[message["seq"]] = message
                 return message
             number = message.get("request_seq")
             waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
@@ -54,6 +58,10 @@ class Peer:
     def send(self, message: Message) -> int:
         """Send `message` under the next sequence number, which is returned."""
         sequence = next(self._sequence)
+        if message.get("type") == "response":
+            if self._unanswered.pop(message.get("request_seq", 0), None) is None:
+                _log.warning("a second answer is not sent to %s: %s", self.name, message)
+                return sequence
         numbered = {**message, "seq": sequence}
         _log.debug("%s <- %.*s", self.name, _LOGGED, numbered)
         if not self.closed:
@@ -100,6 +108,11 @@ class Peer:
             }
         )
 
+    def refuse_rest(self, reason: str) -> None:
+        """Refuse what this side has asked for and nobody will answer any more."""
+        for request in list(self._unanswered.values()):
+            self.refuse(request, reason)
+
     def forward(self, request: Message, on_response: OnResponse) -> None:
         """Send a request; `on_response` gets its answer, a failure if this side goes away first."""
         if self.closed:
@@ -134,3 +147,12 @@ class Peer:
             "success": False,
             "message": f"{self.name} went away",
         }
+
+
+def is_request(message: Message) -> bool:
+    """Whether it is one that can be answered."""
+    return (
+        message.get("type") == "request"
+        and isinstance(message.get("command"), str)
+        and isinstance(message.get("seq"), int)
+    )

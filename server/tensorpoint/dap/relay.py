@@ -85,6 +85,7 @@ class Relay(ABC):
             await self._upstream.close()
         if self._reading is not None:
             self._reading.cancel()
+        self._client.refuse_rest("the session has ended")
         await self._client.drain()
         self._client.close()
 

@@ -22,7 +22,7 @@ from .data import BREAKPOINT_MODES
 from .injection import AgentError, boot, imported, is_ours_too_slow, sync
 from .last_run import LastRun
 from .paused import Paused
-from .peer import Message, Peer
+from .peer import Message, Peer, is_request
 from .upstream import NEVER_ANSWERED, Upstream
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Session(Paused):
         self._pid: int | None = None
         self._learned = False
         self._hot_swap = False
+        self._leaving = False
         self._last_run = LastRun(lambda why: client.output(f"Tensorpoint: {why}."))
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
             "initialize": self._on_initialize,
@@ -121,7 +122,7 @@ class Session(Paused):
         self._children.close()
 
     async def _from_client(self, message: Message) -> None:
-        if not _is_request(message):
+        if not is_request(message):
             _log.warning("the client sent what is neither request nor response: %s", message)
             return
         command = message["command"]
@@ -442,6 +443,10 @@ class Session(Paused):
 
     async def _on_disconnect(self, message: Message) -> None:
         """Detach without leaving a hook behind."""
+        if self._leaving:  # a stop button that is pressed twice
+            self._client.respond(message)
+            return
+        self._leaving = True
         self._resumed()
         if self._agent_running and not self._ended.is_set():
             if self._tensorpoints.recording.is_on:
@@ -457,11 +462,3 @@ class Session(Paused):
         asyncio.get_running_loop().call_later(
             _EXIT_BY_ITSELF_SECONDS if patient else _DISCONNECT_SECONDS, self._over.set
         )
-
-
-def _is_request(message: Message) -> bool:
-    return (
-        message.get("type") == "request"
-        and isinstance(message.get("command"), str)
-        and isinstance(message.get("seq"), int)
-    )

@@ -81,3 +81,25 @@ def test_what_waits_for_a_side_that_goes_away_is_failed() -> None:
         assert not late["success"] and "went away" in late["message"]
 
     asyncio.run(check())
+
+
+def test_each_request_gets_one_answer() -> None:
+    async def check() -> None:
+        peer, reader, sink = pair()
+        for number, command in enumerate(("launch", "threads", "scopes")):
+            request = {"type": "request", "command": command, "seq": number}
+            reader.feed_data(encode_message(request))
+            assert await peer.read() == request
+        for body in ({"threads": []}, {"threads": [1]}):
+            peer.respond({"seq": 1, "command": "threads"}, body)
+        peer.refuse_rest("the session has ended")
+        peer.refuse_rest("the session has ended")
+        peer.close()
+        told = []
+        while (message := await read_message(sink.reader)) is not None:
+            told.append((message["request_seq"], message.get("message"), message["body"]))
+        assert [number for number, _, _ in told] == [1, 0, 2]
+        assert told[0][2] == {"threads": []}
+        assert {reason for _, reason, _ in told[1:]} == {"the session has ended"}
+
+    asyncio.run(check())

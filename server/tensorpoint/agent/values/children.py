@@ -24,6 +24,7 @@ from .kinds import (
     items_of,
     kind_of,
     settings_of,
+    training_of,
 )
 from .known import Known
 from .nodes import Child, Node, Page, is_node, leaf, on_request
@@ -130,7 +131,8 @@ class Children:
 
     def _of_module(self, module: Any) -> list[Child]:
         held = held_by(module)
-        rows: list[Child] = [Child("training", leaf(held.get("training")), ".training")]
+        training = training_of(module)
+        rows = [] if training is None else [Child("training", leaf(training), ".training")]
         settings = settings_of(module)
         if settings:
             rows.append(Child("made with", leaf(settings)))

@@ -165,8 +165,25 @@ def module_line(module: Any) -> str:
         counts += [f"{lazy} uninitialised"] if lazy else []
         words.append(f"{' and '.join(counts)} parameters")
         words += [_one_of(dtypes), _one_of(devices)]
-    words.append("train" if held_by(module).get("training") else "eval")
-    return " ".join(words)
+    return " ".join([*words, _mode(module)])
+
+
+def training_of(module: Any) -> bool | None:
+    """Whether it is in training mode; None where it doesn't tell."""
+    held = held_by(module)
+    if "training" in held:
+        return bool(held["training"])
+    scripted = held.get("_c")  # the half of TorchScript's that isn't Python, which has the flag then
+    if scripted is None or not issubclass(type(scripted), sys.modules["torch"]._C.ScriptModule):
+        return None
+    return bool(scripted.getattr("training")) if scripted.hasattr("training") else False  # frozen
+
+
+def _mode(module: Any) -> str:
+    training = training_of(module)
+    if training is None:
+        return "mode untold" if "_modules" in held_by(module) else "before Module.__init__"
+    return "train" if training else "eval"
 
 
 #: What torch's own layers are made with, as their `extra_repr` has it; that may be the program's.
