@@ -53,12 +53,12 @@ def describe(report: dict[str, Any]) -> str:
 
 
 def _stamp(file: str) -> tuple[float, int] | None:
-    """None while an editor replaces it."""
+    """None while an editor replaces it: gone for a moment, or emptied before it is written."""
     try:
         status = os.stat(file)
     except OSError:
         return None
-    return status.st_mtime, status.st_size
+    return (status.st_mtime, status.st_size) if status.st_size else None
 
 
 def _first_stamp(file: str, began: float) -> tuple[float, int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
+from tensorpoint.agent.data.lookup import NotWatchable, find_expression
 from tensorpoint.agent.data.targets import Target, look_at
 from tensorpoint.agent.values.owners import Owners
 
@@ -41,3 +44,35 @@ def test_an_index_made_while_the_program_runs_keeps_nothing() -> None:
     owners.answered()
     model[0] = torch.nn.Linear(3, 3)
     assert owners.find("0.weight") == (model[0], "weight")
+
+
+def found(text: str, owners: Owners | None = None, **names: Any) -> Target:
+    frame = SimpleNamespace(f_globals={}, f_locals=names)
+    return find_expression(text, frame, owners or Owners(list))
+
+
+def test_an_element_is_watched_by_itself_and_keeps_nothing_alive() -> None:
+    model = torch.nn.Linear(3, 3)
+    places = ("w[1, 2]", "w.data[1][2]", "w.detach()[1, 2]", "w.view(-1)[5]")
+    for text in places:
+        target = found(text, w=model.weight)
+        assert target.kind == "part" and target.is_same_place(found(places[0], w=model.weight))
+        before = look_at(target, closely=False)
+        with torch.no_grad():
+            model.weight[0, 0] += 1
+            assert look_at(target, closely=False) == before
+            model.weight[1, 2] += 1
+        assert look_at(target, closely=False) != before
+    target = found("w[1]", w=model.weight)
+    del model
+    assert target.is_gone and target.tensor() is None
+
+
+def test_what_is_made_anew_is_told_by_what_stays_or_refused() -> None:
+    model = torch.nn.Linear(3, 3)
+    owners = Owners(lambda: [model])
+    assert found("w.data", owners, w=model.weight).kind == "attribute"
+    assert found("u.detach()", u=(u := torch.ones(2))).owner is u
+    for text in ("w + 1", "w[[0, 1]]", "w.detach().clone()"):
+        with pytest.raises(NotWatchable, match="is made anew each time"):
+            found(text, w=model.weight)

@@ -36,6 +36,52 @@ def of_row(reference: int, name: str, owners: Owners) -> Target:
     return _target(container, name, value, expression or name, owners)
 
 
+def find_row(reference: int, name: str, owners: Owners) -> Target:
+    """`of_row`, of what stays. Raises NotWatchable."""
+    target = of_row(reference, name, owners)
+    if not target.settle():
+        raise _made_anew(target.name)
+    return target
+
+
+def find_expression(text: str, frame: Frame | None, owners: Owners) -> Target:
+    """`of_expression`, of what stays. Raises NotWatchable.
+
+    `w.data[0]` is of an object that is made for it, but `w` stays.
+    """
+    target = of_expression(text, frame, owners)
+    if target.settle():
+        return target
+    tree = ast.parse(text.strip(), mode="eval")
+    written = ast.unparse(tree)
+    whole = ast.unparse(_Whole().visit(tree))
+    if whole != written:
+        target = of_expression(whole, frame, owners)
+        if target.settle():
+            return target
+    raise _made_anew(text)
+
+
+def _made_anew(text: str) -> NotWatchable:
+    return NotWatchable(
+        f"{text} is made anew each time that it is evaluated, so it never changes: watch what it "
+        "is made of"
+    )
+
+
+class _Whole(ast.NodeTransformer):
+    """Takes out what gives the same memory as another object."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        return node.value if node.attr == "data" else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        is_detached = isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
+        return node.func.value if is_detached and not (node.args or node.keywords) else node
+
+
 def of_expression(text: str, frame: Frame | None, owners: Owners) -> Target:
     """The target of an expression in a frame, or of a parameter's path. Raises NotWatchable."""
     found = owners.find(text.removesuffix(".grad"))

@@ -3,6 +3,9 @@
 A parameter or a buffer is a *name in a module*: that it is replaced by another tensor is a change.
 A gradient is the `grad` slot of a parameter, which is None, rebound and accumulated into. Any other
 tensor is the object itself, as a variable's name says nothing once its function has returned.
+
+`weight[0, 3]` gives an object that nobody keeps. It is a part of one that lives, whose memory is
+watched then: by its bits alone, since the version counter is that of the whole.
 """
 
 from __future__ import annotations
@@ -15,9 +18,21 @@ from typing import Any, Literal
 
 from ..tensors import unseen, within
 from ..values import devices
-from ..values.plain import call, held_by, is_on_cpu, plain, read, shape_of
+from ..values.plain import (
+    call,
+    elements_of,
+    held_by,
+    is_hollow,
+    is_lazy,
+    is_on_cpu,
+    plain,
+    read,
+    shape_of,
+)
 
-Kind = Literal["tensor", "attribute", "gradient"]
+Kind = Literal["tensor", "attribute", "gradient", "part"]
+#: Elements of a part whose fingerprint is taken at each boundary: some 30 us.
+_SMALL = 1 << 12
 #: Elements of which a fingerprint weights each by its place; of more it is a plain sum.
 _WEIGHTED = 1 << 20
 
@@ -42,9 +57,33 @@ class Target:
         self.kind, self.name, self.attribute = kind, name, attribute
         self._owner = weakref.ref(owner)
 
+        self._memory: Any = None
+        if kind == "tensor":
+            base, self._memory = _part_of(owner)
+            self._base = None if base is None else weakref.ref(base)
+
+    def settle(self) -> bool:
+        """Once nobody holds what was found but who will go on holding it: is it there to stay?
+
+        What was made for this look alone may be a part of what stays.
+        """
+        if self.kind != "tensor":
+            return not self.is_gone
+        if not self.is_gone:
+            self._memory = None
+            return True
+        if self._memory is None or self._base is None or self._base() is None:
+            return False
+        self.kind, self._owner = "part", self._base
+        self.attribute = str((*_layout(self._memory), self._memory.dtype))
+        return True
+
     @property
     def owner(self) -> Any:
-        """The tensor, the module, or the parameter whose gradient it is; None once it is gone."""
+        """The tensor, the module, the parameter whose gradient or the tensor whose part it is.
+
+        None once it is gone.
+        """
         return self._owner()
 
     def tensor(self) -> Any:
@@ -52,6 +91,8 @@ class Target:
         owner = self._owner()
         if owner is None or self.kind == "tensor":
             return owner
+        if self.kind == "part":
+            return self._memory
         if self.kind == "gradient":
             return read(owner, "grad")
         for table in ("_parameters", "_buffers"):
@@ -63,7 +104,10 @@ class Target:
     @property
     def is_gone(self) -> bool:
         """Whether nothing can change it any more."""
-        return self._owner() is None
+        if self._owner() is not None:
+            return False
+        self._memory = None if self.kind == "part" else self._memory
+        return True
 
     def is_same_place(self, other: Target) -> bool:
         """Whether both are about the same."""
@@ -103,9 +147,33 @@ def look_at(target: Target, *, closely: bool) -> Look:
     tensor = target.tensor()
     if tensor is None:
         return Look(None, None, None, None)
+    if target.kind == "part":
+        return _look_at_part(target.owner, tensor, closely or elements_of(tensor) <= _SMALL)
     version = None if call(tensor, "is_inference") else read(tensor, "_version")
     fingerprint = _fingerprint(tensor) if closely else None
     return Look(id(tensor), version, shape_of(tensor), read(tensor, "dtype"), fingerprint)
+
+
+def _look_at_part(whole: Any, part: Any, closely: bool) -> Look:
+    version = None if is_on_cpu(part) else read(whole, "_version")
+    bits = _fingerprint(part) if closely else None
+    return Look(id(whole), version, shape_of(part), read(part, "dtype"), bits)
+
+
+@unseen
+def _part_of(view: Any) -> tuple[Any, Any]:
+    """What a view is of, and the view's memory without either; nothing for what is none.
+
+    `detach` would keep the whole, so that it could never go.
+    """
+    if is_lazy(view) or is_hollow(view) or read(view, "layout") is not sys.modules["torch"].strided:
+        return None, None
+    base = read(view, "_base")
+    return (None, None) if base is None else (base, read(view, "data"))
+
+
+def _layout(tensor: Any) -> tuple[Any, ...]:
+    return tensor.storage_offset(), *tensor.shape, *tensor.stride()
 
 
 def _fingerprint(tensor: Any) -> tuple[int, ...] | None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions.data import DataCondition, parse_data
 from ...conditions.hits import parse_hits
+from ...wire import Tensorpoint
 from .. import debugger, explain
 from ..frames import short_file
 from ..modules import Call, Names
@@ -28,9 +29,9 @@ from ..ops.dispatch import Arguments, storage_of, tensors_of
 from ..ops.operation import Line
 from ..ops.stack import lines_at
 from ..rules import Rule
-from ..tensors import absmax_of, has_nonfinite, norm_of
+from ..tensors import absmax_of, has_nonfinite, norm_of, unseen
 from ..values.owners import Owners
-from ..values.plain import is_on_cpu, is_tensor, number, read
+from ..values.plain import is_hollow, is_lazy, is_on_cpu, is_tensor, number, plain, read
 from ..watches.base import Event, Stop, Watch
 from .lookup import NotWatchable, of_expression
 from .targets import Look, Target, Targets, look_at
@@ -81,6 +82,8 @@ class DataWatch(Watch):
         self._watched: tuple[_Watched, ...] = ()
         #: Those whose path no model has had so far, and the roots that were looked through.
         self._waiting: list[Rule] = []
+        #: Those whose target was gone when they came.
+        self._gone: set[Tensorpoint] = set()
         self._searched: weakref.WeakSet[Module] = weakref.WeakSet()
         #: Held while the three change: models are called on any thread, plans come on another.
         self._changing = threading.Lock()
@@ -110,6 +113,9 @@ class DataWatch(Watch):
                 armed.append(self._watch(rule, target))
             elif not tensorpoint.data:
                 self._waiting.append(rule)
+            elif tensorpoint not in self._gone:
+                self._gone.add(tensorpoint)
+                self._tell(f"{tensorpoint.module} is gone: its data breakpoint is off")
         self._watched = tuple(armed)
 
     def _watch(self, rule: Rule, target: Target) -> _Watched:
@@ -266,7 +272,8 @@ class DataWatch(Watch):
             return False if word == "nonfinite" else None
         if word == "nonfinite":
             return has_nonfinite(value)
-        return norm_of(value) if word == "norm" else absmax_of(value)
+        numbers = _numbers(value)
+        return norm_of(numbers) if word == "norm" else absmax_of(numbers)
 
     def _look_for_gradient(self, watched: _Watched, optimizer: Any) -> None:
         target = watched.target
@@ -305,7 +312,7 @@ class DataWatch(Watch):
         difference = _difference(then, now, watched.target)
         if difference:
             sentences.append(difference)
-        norm = None if value is None else norm_of(value)
+        norm = None if value is None else norm_of(_numbers(value))
         if norm is not None:
             before = "" if watched.norm is None else f", {number(watched.norm)} when last seen"
             sentences.append(f"‖{watched.target.name}‖ is {number(norm)}{before}.")
@@ -345,6 +352,17 @@ class DataWatch(Watch):
     def _place(self, call: Call, outer: list[Call]) -> str:
         within = outer[0].module if outer else call.module
         return explain.place(call.module, self._names.path(call.module, within))
+
+
+@unseen
+def _numbers(tensor: Any) -> Any:
+    """With a norm and a largest magnitude also of counters and masks."""
+    if is_lazy(tensor) or is_hollow(tensor) or read(tensor, "is_nested"):
+        return tensor
+    if read(tensor, "layout") is not sys.modules["torch"].strided or read(tensor, "is_quantized"):
+        return tensor
+    kind = read(tensor, "dtype")
+    return tensor if kind.is_floating_point or kind.is_complex else plain(tensor).double()
 
 
 def _by_operation(name: str, lines: Sequence[Line]) -> str:
@@ -395,8 +413,14 @@ def _difference(then: Look, now: Look, target: Target) -> str:
     if then.identity != now.identity:
         return "It is another tensor now, not written in place."
     if (then.shape, then.dtype) != (now.shape, now.dtype):
-        return f"It was {then.dtype}{list(then.shape or ())} before."
-    if then.version == now.version and then.fingerprint != now.fingerprint:
+        if then.shape is None:
+            return "It had no shape before."
+        return f"It was {then.dtype}{list(then.shape)} before."
+    if (
+        then.version is not None
+        and then.version == now.version
+        and then.fingerprint != now.fingerprint
+    ):
         return (
             "torch's version counter has not moved: it was written past autograd, through .data, "
             "by numpy or by a kernel of its own."

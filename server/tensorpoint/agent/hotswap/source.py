@@ -55,6 +55,10 @@ class Source:
     places: dict[Place, Name] = field(default_factory=dict[Place, Name])
     #: By class ("" for the module): the statements that aren't functions or classes, as text.
     statements: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    #: How many lines it has.
+    length: int = 0
+    #: Of the functions those that live but are not in the file any more.
+    gone: set[Name] = field(default_factory=set[Name])
 
 
 def read(text: str, file: str) -> Source:
@@ -63,7 +67,7 @@ def read(text: str, file: str) -> Source:
     codes: dict[Place, list[CodeType]] = {}
     for code in _codes(compile(tree, file, "exec", dont_inherit=True)):
         codes.setdefault((code.co_name, code.co_firstlineno), []).append(code)
-    found, seen = Source(), Counter[str]()
+    found, seen = Source(length=text.count("\n")), Counter[str]()
     for name, owner, is_outermost, node in _functions(tree, "", "", True):
         place = _place(node)
         here = codes.get(place, [])

@@ -16,12 +16,22 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    ModuleType,
+)
 from typing import Any
 
 from .source import Definition, Name, Source, read
 
 _LONGEST = 60
+#: The name of a module's own code.
+_BODY = "<module>"
 
 
 @dataclass
@@ -43,6 +53,8 @@ class HotSwap:
 
     def __init__(self) -> None:
         self._sources: dict[str, Source] = {}
+        #: By file: what was said to run on at the lines that it had.
+        self._moved: dict[str, set[str]] = {}
 
     def files(self) -> list[str]:
         """The files of the program's own modules; new ones are read, to know them later."""
@@ -63,22 +75,28 @@ class HotSwap:
         try:
             new = read(_text(file), file)
         except SyntaxError as error:
-            report.notes.append(f"line {error.lineno}: {error.msg}; all stays as it was")
+            where = "" if error.lineno is None else f"line {error.lineno}: "
+            report.notes.append(f"{where}{error.msg}; all stays as it was")
             return report
         except (OSError, ValueError) as error:
             report.notes.append(f"it can't be read: {error}; all stays as it was")
             return report
         self._sources[file] = new
-        running = {frame.f_code for frame in _frames()}
+        found, running = _living(file)
         refused: dict[str, str] = {}
         swapped: dict[str, bool] = {}
         kept: dict[Name, Definition] = {}
-        for function in _living(file):
+        moved = [_BODY] if _BODY in running and old.length != new.length else []
+        for function in found:
             place = function.__code__.co_name, function.__code__.co_firstlineno
-            name = old.places.get(place) or (_qualified_name(function), 0)
+            name = old.places.get(place) or (_qualified_name(function.__code__), 0)
             definition = new.functions.get(name)
             if definition is None:
-                refused[name[0]] = "it is gone from the file; who holds it still calls it"
+                if name not in old.gone:
+                    refused[name[0]] = "it is gone from the file; who holds it still calls it"
+                new.gone.add(name)
+                if name in old.functions:  # it may come back
+                    kept[name] = old.functions[name]
                 continue
             before = function.__code__
             why_not = _swap(function, old.functions.get(name), definition)
@@ -86,8 +104,11 @@ class HotSwap:
                 refused[name[0]] = why_not
                 if name in old.functions:  # what it still is, for the next edit
                     kept[name] = old.functions[name]
-            elif not _does_the_same(before, function.__code__):  # else only its lines have moved
-                swapped[name[0]] = swapped.get(name[0], False) or before in running
+            elif not _does_the_same(before, function.__code__):
+                is_running = _qualified_name(before) in running
+                swapped[name[0]] = swapped.get(name[0], False) or is_running
+            elif before is not function.__code__ and _qualified_name(before) in running:
+                moved.append(name[0])
         report.swapped += _add(file, old, new, refused)
         report.swapped += swapped
         for name, definition in _outermost(new).items():
@@ -101,20 +122,32 @@ class HotSwap:
             for name, is_running in swapped.items()
             if is_running
         ]
+        report.notes += [
+            f"{name} is running: breakpoints stop that call at the lines that it had"
+            for name in self._moved_first(file, moved)
+        ]
         report.notes += _around(old, new)
         new.functions.update(kept)
         return report
+
+    def _moved_first(self, file: str, names: list[str]) -> list[str]:
+        """Those for which it was not said yet."""
+        told = self._moved.setdefault(file, set())
+        fresh = [name for name in dict.fromkeys(names) if name not in told]
+        told.update(fresh)
+        return ["the module" if name == _BODY else name for name in fresh]
 
 
 # -- one function
 
 
-def _qualified_name(function: FunctionType) -> str:
+def _qualified_name(code: CodeType) -> str:
     """The name in its source, where the file was edited before we have read it.
 
-    Not that of the function: a decorator's wrapper has the name of what it wraps.
+    Not that of the function: a decorator's wrapper has the name of what it wraps. Before Python
+    3.11 the code has the last part only.
     """
-    return getattr(function.__code__, "co_qualname", function.__qualname__)
+    return getattr(code, "co_qualname", code.co_name)
 
 
 def _swap(function: FunctionType, old: Definition | None, new: Definition) -> str:
@@ -299,16 +332,42 @@ def _module_of(file: str) -> ModuleType | None:
     return None
 
 
-def _living(file: str) -> Iterator[FunctionType]:
-    """The functions of a file that exist. 0.1 s for a million objects."""
+def _living(file: str) -> tuple[list[FunctionType], set[str]]:
+    """The functions of a file that exist, and the qualified names of those of which a call runs.
+
+    0.1 s for a million objects.
+    """
     names: dict[str, bool] = {}
+
+    def is_of_file(code: CodeType) -> bool:
+        name = code.co_filename
+        if name not in names:
+            names[name] = os.path.abspath(name) == file
+        return names[name]
+
+    functions: list[FunctionType] = []
+    running = [frame.f_code for frame in _frames()]
     for item in gc.get_objects():
-        if type(item) is FunctionType:
-            name = item.__code__.co_filename
-            if name not in names:
-                names[name] = os.path.abspath(name) == file
-            if names[name]:
-                yield item
+        kind = type(item)
+        if kind is FunctionType:
+            if is_of_file(item.__code__) and not _is_body(item.__code__):
+                functions.append(item)
+        elif kind in _SUSPENDED:
+            running.append(getattr(item, _SUSPENDED[kind]))
+    return functions, {_qualified_name(code) for code in running if is_of_file(code)}
+
+
+#: What a function may leave that goes on later, and where its code is.
+_SUSPENDED: dict[type, str] = {
+    GeneratorType: "gi_code",
+    CoroutineType: "cr_code",
+    AsyncGeneratorType: "ag_code",
+}
+
+
+def _is_body(code: CodeType) -> bool:
+    """Whether it is that of a module or a comprehension, while that runs, and no function."""
+    return code.co_name.startswith("<") and code.co_name != "<lambda>"
 
 
 def _frames() -> Iterator[FrameType]:

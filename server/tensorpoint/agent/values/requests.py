@@ -137,7 +137,7 @@ class Requests:
         reference, frame = request["variablesReference"], request["frameId"]
         if reference:
             owners = self._view.known.owners
-            return self._target(lookup.of_row(reference, request["name"], owners))
+            return self._target(lookup.find_row(reference, request["name"], owners))
         place = debugger_values.frame_of(frame) if frame else None
         return self.watchable(place, place, request["name"])
 
@@ -145,7 +145,7 @@ class Requests:
         """The same of an expression, where `place` says what names mean. Raises NotWatchable."""
         owners = self._view.known.owners
         owners.look_from(frame)
-        return self._target(lookup.of_expression(text, place, owners))
+        return self._target(lookup.find_expression(text, place, owners))
 
     def _target(self, target: Target) -> dict[str, Any]:
         return {"data": self._targets.add(target), "name": target.name, "kind": target.kind}

@@ -235,6 +235,11 @@ def test_a_function_that_is_gone_stays_for_who_holds_it(edit: Edit) -> None:
     report = swap()
     assert (module.f(), module.g()) == (1, 3)
     assert report.notes == ["f: it is gone from the file; who holds it still calls it"]
+    Path(report.file).write_text("def g():\n    return 4\n", encoding="utf-8")
+    assert swap().notes == []  # it was said
+    # As after a comment, or a save that was caught half-way.
+    Path(report.file).write_text("def f():\n    return 5\ndef g():\n    return 4\n", "utf-8")
+    assert swap().swapped == ["f"] and module.f() == 5
 
 
 def test_a_running_call_goes_on_as_it_was(edit: Edit) -> None:
@@ -276,3 +281,22 @@ def test_a_file_that_was_edited_before_it_was_read(edit: Edit) -> None:
     report = late.swap(module.__file__)
     assert ({*report.swapped}, report.notes) == ({"f", "g"}, [])
     assert (module.f(1), module.g(1)) == (2, 2)
+
+
+def test_a_generator_that_waits_and_a_body_that_runs(edit: Edit) -> None:
+    before = """\
+    def endless():
+        while True:
+            yield 1
+    def each(act):
+        return [act() for _ in range(1)]
+    """
+    module, swap = edit(before, before.replace("yield 1", "yield 2\n"))
+    items = module.endless()
+    assert next(items) == 1
+    (report,) = module.each(swap)
+    assert (next(items), next(module.endless())) == (1, 2)
+    assert report.notes == [
+        "endless is running: that call goes on with the old code",
+        "each is running: breakpoints stop that call at the lines that it had",
+    ]
