@@ -205,7 +205,10 @@ def test_a_line_breakpoint_hits_in_the_second_run_that_stops_and_in_no_other(
 def test_the_program_can_be_ended_there(program: Path) -> None:
     with Session() as session:
         session.launch(program)
-        session.stopped()
+        thread = session.stopped()["threadId"]
+        assert session.refused("goto", threadId=thread, targetId=99)
+        info = session.request("exceptionInfo", threadId=thread)  # it is at that stop still
+        assert "tensorpoint" in info["details"]["fullTypeName"]
         session.request("terminate")
         session.expect("exited")
 

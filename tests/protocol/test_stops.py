@@ -86,6 +86,10 @@ def test_a_stop_says_what_and_where_in_every_place_a_client_may_look(write: Writ
         assert values["NaN"]["value"] == "1"
         assert values["first bad index"]["value"] == "[1, 3]"
         assert values["diagnosis"]["value"] == text
+        told = {"variablesReference": scopes[0]["variablesReference"], "name": "output"}
+        assert "choose the variable" in session.refused("setVariable", value="3", **told)
+        watchable = session.request("dataBreakpointInfo", **told)
+        assert watchable["dataId"] is None and "choose the" in watchable["description"]
         # Live objects, which the client can open.
         assert values["output"]["value"] == "f32[2, 4] cpu"
         opened = session.request(
@@ -208,6 +212,7 @@ def test_pause_and_continue_between_stops(write: Write) -> None:
             assert paused["reason"] == "pause"
             assert "tensorpoint" not in paused
             session.resume(paused)
+            session.resume(paused)  # a key that is pressed twice
         program.with_suffix(".end").touch()
         assert session.exit_code() == 0
         assert len(session.seen("stopped")) == 4

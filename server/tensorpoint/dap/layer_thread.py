@@ -334,7 +334,9 @@ class LayerThreads:
         self._threads.debugpy().forward(request, answered)
         await done
 
-    async def _continue(self, message: Message, arguments: Message) -> None:
+    async def _continue(self, message: Message, arguments: Message) -> Message | None:
+        if self._stopped is None:  # a key that is pressed twice
+            return {"allThreadsContinued": True}
         thread = self._thread(arguments).thread
         self._client.respond(message, {"allThreadsContinued": True})
         self._expected += 1

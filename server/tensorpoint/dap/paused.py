@@ -17,6 +17,8 @@ from .values import Places
 
 _log = logging.getLogger(__name__)
 
+_ABOUT_A_STOP = "this row tells of the stop: choose the variable or the parameter itself"
+
 
 class Paused(Arming):
     """Answers for stops that are ours, and adds to what debugpy says of all."""
@@ -133,6 +135,9 @@ class Paused(Arming):
         self._client.respond(message, body)
 
     async def _on_set(self, message: Message) -> None:
+        if self._stops.owns(int(message["arguments"].get("variablesReference") or 0)):
+            self._client.refuse(message, _ABOUT_A_STOP)
+            return
         self._pass_on(message, self._places.take_out)
 
     async def _on_locations(self, message: Message) -> None:
@@ -141,6 +146,8 @@ class Paused(Arming):
     async def _find_value(self, request: DataRequest, agent: Peer) -> Message:
         if self._layer_threads.has(request):
             return await self._layer_threads.watchable(request)
+        if self._stops.owns(request.variablesReference):
+            raise AgentError(_ABOUT_A_STOP)
         return await super()._find_value(request, agent)
 
     # The console ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from .upstream import NEVER_ANSWERED, Upstream
 
 _log = logging.getLogger(__name__)
 
-_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto"})
+_RESUMING = frozenset({"continue", "next", "stepIn", "stepOut"})
 #: How long a client that doesn't advertise `startDebugging` has for answering it.
 _START_DEBUGGING_SECONDS = 2.0
 _DISARM_SECONDS = 1.0
@@ -63,6 +63,8 @@ class Session(Paused):
         self._pid: int | None = None
         self._learned = False
         self._hot_swap = False
+        #: Whether the program has not stopped since it was told to continue, or at all.
+        self._goes_on = True
         self._leaving = False
         self._last_run = LastRun(lambda why: client.output(f"Tensorpoint: {why}."))
         self._requests: dict[str, Callable[[Message], Awaitable[None]]] = {
@@ -141,9 +143,13 @@ class Session(Paused):
             await self._carry_out(message, self._requests[command](message))
         elif command in NEVER_ANSWERED and not self._transparent:
             self._client.refuse(message, f"{command} is not supported")
+        elif command == "continue" and self._goes_on and not self._transparent:
+            # debugpy would answer at the next stop, and nothing else until then.
+            self._client.respond(message, {"allThreadsContinued": True})
         else:
             if command in _RESUMING:
                 self._resumed()
+                self._goes_on = command == "continue"
             if command in _RESUMING and self._syncing is not None and not self._syncing.done():
                 self._spawn(self._carry_out(message, self._pass_on_when_armed(message)))
             else:
@@ -273,6 +279,7 @@ class Session(Paused):
             self._client.send(event)
 
     async def _on_stopped(self, message: Message) -> None:
+        self._goes_on = False
         if self._resident is not None and not self._learned:
             self._learned = True
             self._spawn(self._learn(self._resident))
