@@ -27,10 +27,12 @@ class Net(nn.Module):
         self.out = nn.Linear(4, 1)
         self.unused = nn.Linear(4, 4)
         self.register_buffer("seen", torch.zeros(2))
+        self.register_buffer("calls", torch.tensor(0))
 
     def forward(self, x):
         h = self.fc(x)
         self.seen.add_(1)  # writes seen
+        self.calls.add_(1)
         return self.out(h)  # calls out
 
 
@@ -145,20 +147,23 @@ def test_conditions_name_what_turns_true_and_what_autograd_does_not_see(write: W
             {"dataId": watching.id("net.seen", mode="reshaped")},
             {"dataId": watching.id("free"), "condition": "nonfinite and step > 0"},
             {"dataId": watching.id("net.unused.weight"), "condition": "no_grad"},
+            {"dataId": watching.id("net.calls"), "condition": "absmax >= 3"},
             {"dataId": watching.id("net.seen"), "condition": "norm >"},
             {"dataId": watching.id("net.seen"), "condition": "nrom > 3"},
             {"dataId": watching.id("net.seen"), "hitCondition": "often"},
         )
-        assert [item["verified"] for item in made] == [True] * 4 + [False] * 3
-        assert "such as norm > 3" in made[4]["message"]
-        assert "did you mean norm?" in made[5]["message"]
-        assert "a hit count is a number" in made[6]["message"]
+        assert [item["verified"] for item in made] == [True] * 5 + [False] * 3
+        assert "such as norm > 3" in made[5]["message"]
+        assert "did you mean norm?" in made[6]["message"]
+        assert "a hit count is a number" in made[7]["message"]
         line, text = watching.next_stop()
         assert line == watching.line("# steps") and "no gradient for unused.weight" in text
         line, text = watching.next_stop()  # found where a root is called next
         assert line == watching.line("# forward")
         assert "absmax > 4 for out.bias" in text and "past autograd" in text
         assert "between the end of SGD.step and the call of Net" in text
+        line, text = watching.next_stop()
+        assert "absmax >= 3 for calls" in text and "‖calls‖ is 3" in text
         line, text = watching.next_stop()
         assert "reshaped for seen" in text and "another tensor now" in text
         line, text = watching.next_stop()
@@ -201,6 +206,11 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
         assert watching.info("weight", variablesReference=fc)["description"] == "fc.weight"
         assert watching.info("grad", variablesReference=weight)["description"] == "fc.weight.grad"
         assert watching.info("free", variablesReference=scope)["description"] == "free"
+        elements = rows(weight)["values"]["variablesReference"]
+        row = rows(elements)["[1]"]["variablesReference"]
+        element = watching.info("[2]", variablesReference=row)
+        assert element["description"] == "net.fc.weight[1][2]"
+        assert element["dataId"] == watching.id("net.fc.weight.data[1, 2]")
         assert watching.info("fc.weight")["description"] == "fc.weight"  # by its path
         counted = "(free.__dict__.setdefault('asked', []).append(1), net)[1].fc.weight"
         assert watching.info(counted, frameId=watching.frame)["description"] == "fc.weight"
@@ -209,6 +219,7 @@ def test_what_can_be_watched_and_what_not(write: Write) -> None:
             ("in_features", {"variablesReference": fc}, "only tensors"),
             ("step0", {"frameId": watching.frame}, "NameError"),
             ("fc.nothing", {}, "no parameter or buffer"),
+            ("free + 1", {"frameId": watching.frame}, "made anew"),
             ("free.grad", {"frameId": watching.frame}, "requires no gradient"),
             ("weight", {"variablesReference": 12345}, "gone on"),
         ):

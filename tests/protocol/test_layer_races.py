@@ -40,6 +40,13 @@ def test_each_thread_that_stands_in_a_model_has_its_layers() -> None:
                 "evaluate", expression="list(x.shape)", frameId=frame["id"], context="watch"
             )
             assert value["result"] == shape
+        # Clients pause the thread that they have shown last.
+        session.request("continue", threadId=layers["layers of One"])
+        session.request("continue", threadId=layers["layers of One"])
+        session.request("pause", threadId=layers["layers of One"])
+        stopped = session.stopped()
+        assert stopped["reason"] == "pause"
+        session.request("threads")
         # A step on the one that the program did not stop on; the other runs meanwhile.
         at_one = "One" in session.evaluate("type(self).__name__", stopped)
         name, inner = ("Other", "inner (Tanh)") if at_one else ("One", "inner (ReLU)")

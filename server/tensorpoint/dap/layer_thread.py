@@ -345,8 +345,14 @@ class LayerThreads:
         await self._threads.debugpy().request("continue", {"threadId": thread})
 
     async def _pause(self, message: Message, arguments: Message) -> Message:
+        if self._stopped is None:  # clients pause the thread that they have shown last
+            wanted = number_in(arguments, "threadId")
+            for (thread, *_), known in self._known.items():
+                if known == wanted:
+                    await self._threads.request("pause", threadId=thread)
+                    return {}
         self._thread(arguments)
-        return {}  # there is a layer thread only while the program is paused
+        return {}  # it is paused
 
     async def _of_thread(self, message: Message, arguments: Message) -> Message:
         """What is as good for the Python thread."""

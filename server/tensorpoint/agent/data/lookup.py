@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from .. import debugger_values
+from ..values.nodes import is_node
 from ..values.owners import Owners
 from ..values.plain import is_module, is_parameter, is_tensor, read, tensor_word
 from .targets import Target
@@ -33,6 +34,8 @@ def of_row(reference: int, name: str, owners: Owners) -> Target:
     except LookupError as error:
         raise NotWatchable(str(error)) from None
     owners.look_from(frame)
+    if is_node(value) and expression and frame is not None:  # an element of a tensor
+        return of_expression(expression, frame, owners)
     return _target(container, name, value, expression or name, owners)
 
 
