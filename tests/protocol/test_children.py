@@ -374,3 +374,35 @@ def test_every_rank_of_torchrun_stops(write: Write) -> None:
         assert session.exit_code() == 0
         for rank in ranks:
             rank.close()
+
+
+FORKING = """\
+import os
+import torch
+
+def sockets():
+    found = set()
+    for number in range(256):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:
+            continue
+    return {name for name in found if name.startswith("socket:")}
+
+mine = sockets()
+child = os.fork()
+if child == 0:
+    print("let go of", len(mine - sockets()), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+torch.nn.Linear(1, 1)(torch.ones(1))
+print("kept", mine == sockets())
+"""
+
+
+def test_a_forked_child_lets_go_of_its_parents_debugger(write: Write) -> None:
+    """Else debugpy's adapter does not see that the parent has died, and waits for it."""
+    with Session() as session:
+        session.launch(write(FORKING), subProcess=False)
+        assert session.exit_code() == 0
+        assert "let go of 1\nkept True\n" in session.output("stdout")

@@ -246,6 +246,8 @@ def test_the_console_says_what_torch_says_and_survives_it(editor: Editor, contex
     freed = editor.answer("freed", context)["body"]["result"]
     assert freed == "f32[4] cpu | it has no memory: that was freed, or it is zero by definition"
     assert freed in editor.answer("[freed, 1]", context)["body"]["result"]
+    # A method's own repr has that of its tensor; pydevd lists all of them.
+    assert freed in editor.answer("freed.backward", context)["body"]["result"]
     assert "tensor([2., 3.])" in editor.answer("part", context)["body"]["result"]
 
 

@@ -8,6 +8,10 @@ But if its parent died as well while it was held, it may not notice. torch's wor
 parent with the one that they began with, and that is then the process which adopts orphans: they
 would wait for their next batch for ever. So a child of multiprocessing that is `daemon`, which is
 to end with its parent, ends here.
+
+A child inherits the connection of its parent's debugger. As long as it holds that, debugpy's
+adapter doesn't see that the parent has died: it asks the dead one to disconnect, with its lock held
+on which the child's session waits in turn. Ending took the 12 s after which we end the adapter.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ def install(report: Callable[[str, Exception], None]) -> None:
     def settrace_forked(setup_tracing: bool = True) -> None:
         pydevd.PyDB.wait_for_ready_to_run = _wait
         try:
+            _let_go_of_parents()
             original(setup_tracing)
         except _Over:
             _forget_tracing(pydevd)
@@ -64,6 +69,15 @@ def _note_parent() -> None:
     """In the parent: by the time that its child looks, it may be dead."""
     global _parent  # noqa: PLW0603 - of the process
     _parent = os.getpid()
+
+
+def _let_go_of_parents() -> None:
+    """Close our end of the parent's connection, which stays open there."""
+    constants: Any = sys.modules["_pydevd_bundle.pydevd_constants"]
+    db = constants.GlobalDebuggerHolder.global_dbg
+    for thread in (getattr(db, "reader", None), getattr(db, "writer", None)):
+        if thread is not None:
+            thread.sock.close()
 
 
 def _wait(db: Any) -> None:

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from .debugger_guarded import Guarded, NoAnswer, asked, is_guarded, kind_of
@@ -254,12 +255,20 @@ def _wrap_repr(safe_repr: Any, rows: MakeRows, report: Callable[[str, Exception]
 
     def text_of(value: Any, level: int) -> str | None:
         try:
+            if type(value) is MethodType:  # its `repr` has that of what it is bound to
+                return of_method(value)
             if not _asked.in_short:
                 return rows().view.text(value, "repl")
             return rows().view.inner_text(value) if level > 0 else None
         except Exception as error:
             report("showing a value in another one", error)
             return None
+
+    def of_method(method: MethodType) -> str | None:
+        view, owner = rows().view, method.__self__
+        text = view.inner_text(owner) if _asked.in_short else view.text(owner, "repl")
+        name = getattr(getattr(method.__func__, "__code__", None), "co_name", "?")
+        return None if text is None else f"<bound method {name} of {text}>"
 
     def _repr(self: Any, obj: Any, level: int) -> Iterable[str]:
         text = text_of(obj, level)

@@ -364,7 +364,8 @@ class _Run:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for session in list(self._sessions):
+        # The root's last: its adapter ends once those of its children have left.
+        for session in reversed(list(self._sessions)):
             await session.client.close(grace=grace)
 
     async def _flush(self, sessions: list[Session]) -> None:

@@ -47,7 +47,7 @@ def test_an_index_made_while_the_program_runs_keeps_nothing() -> None:
 
 
 def found(text: str, owners: Owners | None = None, **names: Any) -> Target:
-    frame = SimpleNamespace(f_globals={}, f_locals=names)
+    frame: Any = SimpleNamespace(f_globals={}, f_locals=names)
     return find_expression(text, frame, owners or Owners(list))
 
 

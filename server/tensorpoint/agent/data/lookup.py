@@ -81,8 +81,10 @@ class _Whole(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        is_detached = isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
-        return node.func.value if is_detached and not (node.args or node.keywords) else node
+        made = node.func
+        if isinstance(made, ast.Attribute) and made.attr == "detach" and not node.args:
+            return made.value
+        return node
 
 
 def of_expression(text: str, frame: Frame | None, owners: Owners) -> Target:
