@@ -50,7 +50,6 @@ def install(report: Callable[[str, Exception], None]) -> None:
     def settrace_forked(setup_tracing: bool = True) -> None:
         pydevd.PyDB.wait_for_ready_to_run = _wait
         try:
-            _let_go_of_parents()
             original(setup_tracing)
         except _Over:
             _forget_tracing(pydevd)
@@ -62,7 +61,7 @@ def install(report: Callable[[str, Exception], None]) -> None:
 
     settrace_forked.tensorpoint = True  # type: ignore[attr-defined]
     pydevd.settrace_forked = settrace_forked
-    os.register_at_fork(before=_note_parent)
+    os.register_at_fork(before=_note_parent, after_in_child=_let_go_of_parents)
 
 
 def _note_parent() -> None:
@@ -72,9 +71,9 @@ def _note_parent() -> None:
 
 
 def _let_go_of_parents() -> None:
-    """Close our end of the parent's connection, which stays open there."""
-    constants: Any = sys.modules["_pydevd_bundle.pydevd_constants"]
-    db = constants.GlobalDebuggerHolder.global_dbg
+    """In the child, also where pydevd doesn't follow it; the parent's end stays open."""
+    pydevd: Any = sys.modules["pydevd"]
+    db = pydevd.get_global_debugger()
     for thread in (getattr(db, "reader", None), getattr(db, "writer", None)):
         if thread is not None:
             thread.sock.close()
