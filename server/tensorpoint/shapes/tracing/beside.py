@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .autocasts import castings_of
+from .casting import Castings
 from .examples import calls_of
 from .rewriting import Source
 from .source import MODULE, FileModule
@@ -44,11 +46,21 @@ class Beside:
 
     def calls(self, name: str) -> Iterator[dict[str, Any]]:
         """The arguments of calls of a class or function of the file."""
-        for path in self._mentioning(name):
+        for file, values, kind in self._using(name):
+            yield from calls_of(file, values, kind)
+
+    def castings(self, name: str, *, alone: bool) -> Iterator[Castings]:
+        """The autocasts under which other files call a class of the file."""
+        for file, values, kind in self._using(name, "autocast"):
+            yield castings_of(file, values, kind, alone=alone)
+
+    def _using(self, name: str, word: str = "") -> Iterator[tuple[FileModule, Values, Any]]:
+        """Files that call something of the file, with what that is there; those with a word."""
+        for path in self._mentioning(name, word):
             found = self._open(path)
             kind = found[0].namespace.get(name) if found else None
             if found is not None and kind is not None and self._is_ours(kind, path):
-                yield from calls_of(*found, kind)
+                yield (*found, kind)
 
     def _is_ours(self, kind: Any, path: Path) -> bool:
         """Whether what a file in another folder has imported is from this one."""
@@ -58,8 +70,8 @@ class Beside:
         file = getattr(module, "__file__", None)
         return file is not None and os.path.realpath(file) == os.path.realpath(self._path)
 
-    def _mentioning(self, name: str) -> Iterator[Path]:
-        """Files that import the file and call something of that name."""
+    def _mentioning(self, name: str, word: str) -> Iterator[Path]:
+        """Files that import the file, call something of that name and have this word."""
         uses = re.compile(rf"\b{re.escape(name)}\(")
         for path in self._others():
             try:
@@ -68,7 +80,9 @@ class Beside:
                 text = path.read_text("utf-8")
             except (OSError, UnicodeError):
                 continue
-            if self._path.stem in text and uses.search(text) and self._imported_in(text):
+            if self._path.stem not in text or word not in text or not uses.search(text):
+                continue
+            if self._imported_in(text):
                 yield path
 
     def _imported_in(self, text: str) -> bool:

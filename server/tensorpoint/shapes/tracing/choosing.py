@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .casting import NO_CASTING, Castings
 from .examples import generalized, inputs_of
 from .guessing import likely_inputs, parameters_of, required_of, said_inputs
 from .inputs import Input, Sizes, Spec, TensorSpec
@@ -33,6 +34,7 @@ def try_inputs(
     spec: Spec,
     examples: Iterable[Example] = (),
     plugins: Plugins | None = None,
+    castings: Castings = (),
 ) -> Probed | list[Failed]:
     """The first of the inputs with which it runs; else how it failed with each."""
 
@@ -40,6 +42,7 @@ def try_inputs(
         return Target(
             *(name, made.constructor, made.module, inputs, file.recorder),
             example=sizes or {},
+            castings=castings or NO_CASTING,
             plugins=plugins or Plugins(),
         )
 

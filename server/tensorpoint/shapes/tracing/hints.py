@@ -42,7 +42,7 @@ def hints_of(
             origin="symbolic" if number in agreed else "probed",
             count=sum(each.count for each in seen),
             executions=tuple(
-                Execution(*_single([each]), call_path=path_text(each.path), count=each.count)
+                Execution(*_single([each]), call_path=path_text(each.path), count=each.count or 1)
                 for each in seen
             ),
             parameters=seen[0].call.parameters if seen[0].call else None,
@@ -71,10 +71,13 @@ def text_of(seen: Sequence[Seen]) -> str:
     if len({form_of(each.snapshot) for each in seen}) == 1:
         columns = iter([_alternatives(dims) for dims in zip(*(each.dims for each in seen))])
         text = render(seen[0].snapshot, lambda: next(columns))
+    elif len({(each.snapshot[0], each.dims) for each in seen}) == 1 and seen[0].snapshot[0] == "T":
+        text = f"{_single(seen)[0]}[{', '.join(seen[0].dims)}]"  # of several dtypes
     else:
         texts = list(dict.fromkeys(_text(each) for each in seen))
         text = " | ".join(texts[:3]) + (f" (+{len(texts) - 3} shapes)" if len(texts) > 3 else "")
-    return text if len(seen) == 1 else f"{text} ×{sum(each.count for each in seen)}"
+    count = sum(each.count for each in seen)
+    return text if len(seen) == 1 or count == 1 else f"{text} ×{count}"
 
 
 def _text(seen: Seen) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import inspect
 import itertools
 import os
 import sys
@@ -25,8 +26,10 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from .autocasts import castings_of, joined
 from .beside import Beside
 from .breaks import CannotExplain, graph_breaks
+from .casting import Castings
 from .choosing import Example, step_examples, try_inputs
 from .devices import device_faults
 from .errors import first_line
@@ -132,7 +135,7 @@ def table_of(
     plugins = Plugins()
     plugins.load(request.plugins)
     plugins.put_in_place(file.namespace)
-    table = _Table(file, request, ask, plugins)
+    table = _Table(file, request, ask, plugins, names)
     table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         owner = name.partition(".")[0]
@@ -172,9 +175,16 @@ class _Table:
     """Collects what is known of a file's targets."""
 
     def __init__(
-        self, file: FileModule, request: ShapeRequest, ask: Ask | None, plugins: Plugins
+        self,
+        file: FileModule,
+        request: ShapeRequest,
+        ask: Ask | None,
+        plugins: Plugins,
+        names: Sequence[str],
     ) -> None:
         self._file, self._ask, self._plugins = file, ask, plugins
+        #: Whether one class is traced: what is called `model` is of it.
+        self._alone = sum(inspect.isclass(file.namespace.get(name)) for name in names) == 1
         self._thorough, self._breaks = request.symbolic, request.breaks
         self._known, self._object = request.known, bool(request.object)
         self._flip_seconds = _ALL_FLIP_SECONDS
@@ -189,7 +199,10 @@ class _Table:
     def add(self, name: str, made: Made, spec: Spec) -> None:
         """Trace one target."""
         node, source = definition(self._file.source, name), self._file.source
-        found = try_inputs(self._file, name, made, spec, self._examples(name), self._plugins)
+        found = try_inputs(
+            *(self._file, name, made, spec, self._examples(name), self._plugins),
+            self._castings(name),
+        )
         if isinstance(found, Probed):
             self.probed.append(found)
             limits = limits_of(found, spec.limits) if self._thorough else []
@@ -265,6 +278,14 @@ class _Table:
             yield given, "call"
         for given in self.beside.calls(owner):
             yield given, "call"
+
+    def _castings(self, name: str) -> Castings:
+        """The autocasts under which a class is called, in the file, or else in those beside it."""
+        kind = self._file.namespace.get(name)
+        if self._object or not inspect.isclass(kind):
+            return ()
+        found = castings_of(self._file, self.values, kind, alone=self._alone)
+        return found or joined(self.beside.castings(name, alone=self._alone))
 
     def _turn(
         self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]

@@ -23,6 +23,7 @@ from torch._C import DisableTorchFunction
 from torch.utils._pytree import tree_map
 
 from .caches import CacheLayer, is_cache, layer_number
+from .casting import in_force
 from .recorder import ModuleCall, Recorder
 from .snapshots import kinds_of
 
@@ -145,12 +146,12 @@ class Memo:
             caches = self._met
             self._layer = None
             states = tuple(cache.state(self._value) for cache in caches)
-        return (facts.signature, values, states), caches
+        return (facts.signature, values, states, in_force()), caches
 
     def _unchanged(self, module: Any, args: Any, kwargs: Any, key: Any) -> bool:
         """Whether the arguments are what they were, but for the layers of caches."""
         try:
-            (signature, values, _), _ = self._key(module, args, kwargs)
+            (signature, values, *_), _ = self._key(module, args, kwargs)
         except _Opaque:
             return False
         return (signature, values) == key[:2]

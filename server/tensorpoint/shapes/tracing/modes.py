@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from ...wire.shapes import Span
+from .casting import cast, dtype_of_recurrent, is_disguised, plainly
 from .kernels import meta
 from .positions import place_in
 from .recorder import Recorder
@@ -132,16 +134,24 @@ class OnMeta(TorchFunctionMode):
         assumptions: Assumptions,
         device: torch.device = _META,
         counter: Recorder | None = None,
+        *,
+        casts: bool = False,
     ) -> None:
         super().__init__()
         self._assumptions, self._device, self._counter = assumptions, device, counter
+        #: Whether autocast is in force for tensors of the meta device.
+        self._casts = casts
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
+        if self._casts and torch._C._is_any_autocast_enabled():
+            call: Any = partial(cast, func)
+        else:
+            call = func
         if not kwargs and name not in _HANDLED:  # most of all: `x.shape`, `layer_norm(x)`
-            return func(*args)
+            return call(*args)
         first = next(iter(args), None)
         if name in _TO_DEVICE and isinstance(first, torch.Tensor):
             return first
@@ -163,11 +173,11 @@ class OnMeta(TorchFunctionMode):
         if name == "_pad_packed_sequence" and _is_meta(first):
             return padded(*args)
         if name in RECURRENT and _is_valueless(first):
-            out, flops = recurrent(name, args)
+            out, flops = recurrent(name, args, dtype_of_recurrent() if self._casts else None)
             if self._counter is not None:
                 self._counter.flops += flops
             return out
-        return func(*args, **(kwargs or {}))
+        return call(*args, **(kwargs or {}))
 
     def _compare(self, one: Any, other: Any) -> None:
         """(B, 1) against (B,) is (B, B), which no loss means."""
@@ -190,7 +200,7 @@ def without_data(assumptions: Assumptions, counter: Recorder | None = None) -> G
     """All of it; `counter` gets the floating point operations."""
     with (
         torch.device("meta"),
-        OnMeta(assumptions, counter=counter),
+        OnMeta(assumptions, counter=counter, casts=True),
         WithoutValues(assumptions, counter),
         torch.no_grad(),
     ):
@@ -212,6 +222,11 @@ class WithoutValues(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if is_disguised(types):
+            return plainly(func, args, kwargs or {}, partial(self._answer, func))
+        return self._answer(func, *args, **(kwargs or {}))
+
+    def _answer(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         if time.monotonic() > self.assumptions.deadline:
             raise TooLong
         answer = _VALUE_BOUND.get(func)
@@ -219,20 +234,20 @@ class WithoutValues(TorchDispatchMode):
             return answer(self.assumptions, *args)
         if func is _ATEN.index.Tensor or func is _ATEN.index_put_.default:
             args = self._without_masks(args)
-        if func is _ATEN.repeat_interleave.Tensor and not (kwargs or {}).get("output_size"):
+        if func is _ATEN.repeat_interleave.Tensor and not kwargs.get("output_size"):
             return args[0].new_empty((self.assumptions.count("repeat_interleave"),))
         if func is _ATEN.convolution.default:
             _check_transposed(*args)
         try:
-            out = meta(func, args, kwargs or {}, func)
+            out = meta(func, args, kwargs, func)
         except Exception as error:
             if any(_is_fake(argument) for argument in args):
                 raise
-            return self._really(func, args, kwargs or {}, error)
+            return self._really(func, args, kwargs, error)
         if self._counter is not None:
             count = flop_registry.get(func.overloadpacket)
             if count is not None:
-                self._counter.flops += count(*args, **(kwargs or {}), out_val=out)
+                self._counter.flops += count(*args, **kwargs, out_val=out)
         return out
 
     def _without_masks(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -260,7 +275,7 @@ class WithoutValues(TorchDispatchMode):
                 return torch.ones(tuple(value.shape), dtype=value.dtype)
             return torch.zeros(tuple(value.shape), dtype=value.dtype)
 
-        with _disable_current_modes():
+        with _disable_current_modes(), torch._C._DisableAutocast():
             try:
                 out = func(*tree_map(real, args), **tree_map(real, kwargs))
             except Exception as second:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .fitting import Fit
 from .kept import Kept
+from .machines import others
 from .recorder import Observation
 from .running import Run, Target, run
 from .settling import Seen, Settling, fit_one, tells
@@ -147,13 +148,33 @@ def _known(
     runs, seen = settling.runs, settling.seen(settling.runs)
     assumed = runs[0].assumptions
     if assumed and any(value in ("True", "False") for value in assumed.made.values()):
-        others = [settling.run(each.sizes, truth=False) for each in runs]
-        if all(each.error is None for each in others):
-            seen = _both(seen, runs, settling.seen(others), others)
+        other = [settling.run(each.sizes, truth=False) for each in runs]
+        if all(each.error is None for each in other):
+            seen = _both(seen, runs, settling.seen(other), other)
+    for casting in range(1, _cast_by_machines(target, runs)):
+        other = [settling.run(each.sizes, casting=casting) for each in runs]
+        if all(each.error is None for each in other):
+            seen = _both(seen, runs, _uncounted(settling.seen(other)), other)
     outputs = [each.output for each in runs]
     output = fit_one(settling.fit, [Observation(-1, o, ()) for o in outputs if o is not None])
     seen = {site: s for site, s in seen.items() if s and settling.holds_later(site, s)}
     return Probed(target, plan, runs, seen, output, settling.fit)
+
+
+def _cast_by_machines(target: Target, runs: Sequence[Run]) -> int:
+    """How many autocasts it is to be run under, with those that other machines would have."""
+    first = target.castings[0]
+    for machine in others({each for run in runs for each in run.hanging}):
+        if (first[0], machine) not in target.castings:
+            target.castings += ((first[0], machine),)
+    return len(target.castings)
+
+
+def _uncounted(seen: dict[int, list[Seen]]) -> dict[int, list[Seen]]:
+    """What is had in the place of something else, not besides."""
+    return {
+        site: [dataclasses.replace(each, count=0) for each in found] for site, found in seen.items()
+    }
 
 
 def _both(

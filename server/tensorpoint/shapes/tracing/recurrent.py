@@ -14,12 +14,14 @@ import torch
 RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
-def recurrent(name: str, args: tuple[Any, ...]) -> tuple[Any, int]:
+def recurrent(
+    name: str, args: tuple[Any, ...], dtype: torch.dtype | None = None
+) -> tuple[Any, int]:
     """What `torch.lstm(*args)` and the like give, and their floating point operations.
 
     (input, state, weights, biases, layers, dropout, training, bidirectional, batch_first), or, of a
     packed sequence, (data, batch_sizes, state, weights, biases, layers, dropout, training,
-    bidirectional).
+    bidirectional). `dtype` is that of what comes out, where it isn't that of what goes in.
     """
     packed = isinstance(args[2], torch.Tensor) or (
         isinstance(args[1], torch.Tensor) and args[1].dim() == 1
@@ -29,13 +31,13 @@ def recurrent(name: str, args: tuple[Any, ...]) -> tuple[Any, int]:
         state, weights, bidirectional = args[2], args[3], args[8]
     states = tuple(state) if isinstance(state, (tuple, list)) else (state,)
     width = states[0].shape[-1] * (2 if bidirectional else 1)
-    output = data.new_empty((*data.shape[:-1], width))
+    output = data.new_empty((*data.shape[:-1], width), dtype=dtype)
     steps = 1
     for size in data.shape[:-1]:
         steps = steps * size
     used = sum(weight.numel() for weight in weights if weight.dim() == 2)
     flops = 2 * steps * used if isinstance(steps, int) else 0
-    return (output, *(each.new_empty(each.shape) for each in states)), flops
+    return (output, *(each.new_empty(each.shape, dtype=dtype) for each in states)), flops
 
 
 def packed(assumptions: Any, data: Any, _: Any, batch_first: bool) -> tuple[Any, Any]:

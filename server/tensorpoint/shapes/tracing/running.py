@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...wire.shapes import Span
+from .casting import NO_CASTING, Castings, under
 from .graph import Drawn
 from .inputs import Input, Sizes, make
 from .memo import Memo, Modules
@@ -32,6 +33,8 @@ class Target:
     example: Sizes = field(default_factory=dict[str, int])
     #: What was assumed so that it runs: `H == 28`.
     assumptions: list[str] = field(default_factory=list[str])
+    #: The autocasts that it is called under, None for none, and on which machine.
+    castings: Castings = NO_CASTING
     modules: Modules = field(default_factory=Modules)
     plugins: Plugins = field(default_factory=Plugins)
 
@@ -52,6 +55,8 @@ class Run:
     flops: int = 0
     #: What plugins say of places, columns in bytes.
     notes: dict[Span, tuple[str, ...]] = field(default_factory=dict[Span, tuple[str, ...]])
+    #: Which arguments hang on the machine, of the autocasts that were entered.
+    hanging: set[str] = field(default_factory=set[str])
 
     @property
     def all_sizes(self) -> Sizes:
@@ -68,8 +73,12 @@ def run(
     count: bool = False,
     record: bool = True,
     seconds: float = math.inf,
+    casting: int = 0,
 ) -> Run:
-    """Call it on the meta device, recording; given up after some seconds."""
+    """Call it on the meta device, recording; given up after some seconds.
+
+    `casting` is the number of one of the target's.
+    """
     assumptions = Assumptions(target.recorder.file, truth, time.monotonic() + seconds, dict(sizes))
     recorder = target.recorder
     recorder.take()
@@ -81,6 +90,7 @@ def run(
         without_data(assumptions, counter),
         Memo(recorder, target.modules, skips=memo),
         drawn or contextlib.nullcontext(),
+        under(*target.castings[casting]) as result.hanging,
     ):
         try:
             positional, keywords = make(target.inputs, sizes)

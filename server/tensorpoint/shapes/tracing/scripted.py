@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from .autocasts import MODELS
 from .examples import concrete, generalized
 from .inputs import Input, Sizes, TensorSpec, is_plain, tensors
 from .plugins import Plugins
@@ -27,7 +28,6 @@ from .unknown import UNKNOWN
 
 #: For all of a file.
 _SECONDS = 15.0
-_MODELS = {"model", "net", "network", "module"}
 
 #: Nothing takes it: it has the runs differ, in which numbers of elements that values decide about
 #: are others each time.
@@ -157,7 +157,7 @@ class _Scripted:
             found[name] = UNKNOWN
             for kind, probed in self._classes.items():
                 annotated = getattr(each.annotation, "__name__", each.annotation) == kind.__name__
-                named = len(self._classes) == 1 and name in (*_MODELS, kind.__name__.lower())
+                named = len(self._classes) == 1 and name in (*MODELS, kind.__name__.lower())
                 if annotated or named:
                     found[name] = probed.target.module
         return found if any(value is not UNKNOWN for value in found.values()) else None

@@ -30,12 +30,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from . import guarding
+from .casting import is_autocast
 from .guarding import can_be_guarded, guarded_function, guarded_script
 from .modes import TooLong
 from .permitted import Verdict, verdict
 from .source import FileModule, defines, is_stub
 from .turns import Turns
-from .unknown import UNKNOWN, NoNumbers, Sampled, Skip, Unknown, has_unknown, spread
+from .unknown import SHUT, UNKNOWN, NoNumbers, Sampled, Skip, Unknown, has_unknown, spread
 
 #: For one run.
 _SECONDS = 8.0
@@ -224,8 +225,9 @@ class Script:
     def _called(self, function: Any, number: int, args: Any, kwargs: Any) -> Any:
         """A call that is made, or not."""
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-        if name == "autocast":
-            raise Skip  # what comes out has other dtypes there, which is not seen without devices
+        if name == "autocast":  # a framework's may be of any dtype
+            known = is_autocast(function) and not has_unknown([args, kwargs])
+            return function(*args, **kwargs) if known else SHUT
         allowed = self._verdict(function)
         if allowed == "nothing":
             return None

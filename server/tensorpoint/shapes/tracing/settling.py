@@ -85,11 +85,12 @@ class Settling:
         self._fits: dict[tuple[int, ...], Fit] = {}
         self._columns: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
 
-    def run(self, sizes: Sizes, *, truth: bool = True) -> Run:
+    def run(self, sizes: Sizes, *, truth: bool = True, casting: int = 0) -> Run:
         """One more, of the same kind."""
         if self._before is not None:
             self._before.restore()
-        return run(self._target, {name: sizes[name] for name in self.runs[0].sizes}, truth=truth)
+        sizes = {name: sizes[name] for name in self.runs[0].sizes}
+        return run(self._target, sizes, truth=truth, casting=casting)
 
     def settle(self) -> None:
         """Add runs until no rules differ, and until those that need it are checked."""

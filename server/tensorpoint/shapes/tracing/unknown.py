@@ -113,6 +113,18 @@ class Sampled(Unknown):
         object.__setattr__(self, "item", item)
 
 
+class Shut(Unknown):
+    """A context that changes dtypes in a way that is not known: nothing is run in it."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        raise Skip
+
+
+SHUT = Shut()
+
+
 def has_unknown(value: Any, depth: int = 0) -> bool:
     """Whether a value is unknown, or has an unknown one among its items."""
     if isinstance(value, Unknown):

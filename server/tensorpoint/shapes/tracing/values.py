@@ -89,23 +89,24 @@ class Values:
         with without_data(assumed), NoNumbers():
             return self._value(node, scope, node.lineno)
 
+    def near(self, node: ast.expr, call: ast.Call) -> Any:
+        """The value of an expression where a call stands. Raises `Unknown`."""
+        self._scopes.setdefault(id(node), self._scopes.get(id(call), self._module))
+        return self.of(node)
+
     def arguments(self, call: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         """What a call of the file passes. Raises `Unknown`."""
         positional: list[Any] = []
         for argument in call.args:
             if isinstance(argument, ast.Starred):
-                positional += list(self._part(argument.value, call))
+                positional += list(self.near(argument.value, call))
             else:
-                positional.append(self._part(argument, call))
+                positional.append(self.near(argument, call))
         keywords: dict[str, Any] = {}
         for keyword in call.keywords:
-            value = self._part(keyword.value, call)
+            value = self.near(keyword.value, call)
             keywords.update({keyword.arg: value} if keyword.arg else value)
         return positional, keywords
-
-    def _part(self, node: ast.expr, call: ast.Call) -> Any:
-        self._scopes.setdefault(id(node), self._scopes.get(id(call), self._module))
-        return self.of(node)
 
     # -- scopes
 
