@@ -249,7 +249,7 @@ class Net(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("rows", "shown"),
-    [("x.shape[1]", ["f32[B, T, T]"]), ("7 if mask.all() else x.shape[1]", [])],
+    [("x.shape[1]", ["f32[B, T, T]"]), ("7 if mask.all() else x.shape[1]", ["f32[B, 7|T, T] ×2"])],
 )
 def test_what_is_there_in_long_runs_only_is_told_by_the_other_truth_value(
     write: Write, rows: str, shown: list[str]

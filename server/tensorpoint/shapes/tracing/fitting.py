@@ -65,6 +65,10 @@ _TURNS = 3
 _MOST_OPEN = 200
 
 
+def _parts(text: str) -> tuple[int, int]:
+    return text.count(" + ") + text.count(" - "), len(text)
+
+
 class Fit:
     """Fits dims of one series of probes. `multiples` are the known divisors of symbols."""
 
@@ -75,6 +79,7 @@ class Fit:
         others: Elsewhere | None = None,
         *,
         held: int = 0,
+        before: Fit | None = None,
     ) -> None:
         self.probes = list(probes)
         self.multiples = multiples or {}
@@ -91,14 +96,29 @@ class Fit:
         self._terms: list[Term] = []
         self._learned = False
         self._composed: set[tuple[int, ...]] = set()
+        #: The same without the last probe: the only rule of a column stays so if it holds there.
+        self._before = before if before is not None and before.probes == self.probes[:-1] else None
+        if before is not None:
+            before._before = None
 
     def candidates(self, values: tuple[int, ...]) -> list[str]:
         """All rules that agree with every probe, the simplest first."""
         known = self._known.get(values)
         if known is None:
-            known = self._known[values] = list(
-                dict.fromkeys(itertools.islice(self._forms(values), _MOST_RIVALS))
-            )
+            found = self._still(values) or itertools.islice(self._forms(values), _MOST_RIVALS)
+            known = self._known[values] = list(dict.fromkeys(found))
+        return known
+
+    def _still(self, values: tuple[int, ...]) -> list[str]:
+        """The only rule that there was before the last probe, if it has held."""
+        start = values[:-1]
+        known = self._before._known.get(start, []) if self._before is not None else []
+        if self._before is None or len(known) != 1:
+            return []
+        if value_of(known[0], self.probes[-1]) != values[-1]:
+            return []
+        if start in self._before._composed:
+            self._composed.add(values)
         return known
 
     def best(self, values: tuple[int, ...]) -> str | None:
@@ -113,7 +133,9 @@ class Fit:
 
     def _settled(self, values: tuple[int, ...]) -> str | None:
         found = self.candidates(values)
-        return found[0] if found and not self.splits(values) else None
+        # `ceil(H/224)` and `H//225 + 1` differ at 449 alone: of what is the same at all sizes that
+        # are compared, what a program does has the fewest parts.
+        return min(found, key=_parts) if found and not self.splits(values) else None
 
     def splits(self, values: tuple[int, ...]) -> dict[int, float]:
         """Of the other sizes, those where rules differ: the share that a run there rules out."""
@@ -201,7 +223,9 @@ class Fit:
             return [Term(each.text, each.values[:found_by]) for each in terms]
 
         terms = [*self._symbol_terms(found_by), *known(self._terms)]
-        paired = [each for each in terms if len(symbols_of(each.text)) == 1][:_MOST_PAIRED]
+        paired = [each for each in terms if len(symbols_of(each.text)) == 1]
+        # Sizes are multiplied more often than paddings, of which there are several for each.
+        paired = sorted(paired, key=lambda each: "%" in each.text)[:_MOST_PAIRED]
         pairs = list(itertools.combinations(paired, 2))
         flat = [each for each in terms if len(symbols_of(each.text)) == 2][:_MOST_IN_TOTALS]
         factors = {name: known(each) for name, each in self._all.items()}

@@ -37,10 +37,24 @@ def floors(text: str, xs: Column, values: Column, *, rare: bool = False) -> Iter
             continue
         ys = [(value - residue) // multiplier for value in values]
         for divisor in _divisors(xs, ys):
-            low = max(divisor * y - x for x, y in zip(xs, ys))
-            high = min(divisor * y - x + divisor - 1 for x, y in zip(xs, ys))
-            for shift in _shifts(low, high, divisor):
+            low, high = _bounds(xs, ys, divisor)
+            for shift in _shifts(low, high, divisor) if low <= high else ():
                 yield floor_text(text, shift, divisor, multiplier, residue)
+
+
+def _bounds(xs: Column, ys: Column, divisor: int) -> tuple[int, int]:
+    """The least and the greatest C of `y = floor((x + C)/k)`; the wrong way round if none is."""
+    low = divisor * ys[0] - xs[0]
+    high = low + divisor - 1
+    for x, y in zip(xs, ys):
+        bound = divisor * y - x
+        if bound > low:
+            low = bound
+        if bound + divisor - 1 < high:
+            high = bound + divisor - 1
+        if low > high:  # most divisors, after some sizes of two dozen
+            break
+    return low, high
 
 
 def _all_multipliers(values: Column) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from .machines import called_autocast
 from .rewriting import NOTE
 
 #: The names of what the rewritten code calls, see `scripts.Script`.
@@ -18,6 +19,8 @@ GUARD, FAILED, SPREAD = "__tensorpoint_guard__", "__tensorpoint_failed__", "__te
 LOOP, ITEMS, UNSETTLED = "__tensorpoint_loop__", "__tensorpoint_items__", "__tensorpoint_open__"
 SKIP, ENDED, NOTHING = "__tensorpoint_skip__", "__tensorpoint_ended__", "__tensorpoint_unknown__"
 ENDLESS, TURN = "__tensorpoint_endless__", "__tensorpoint_turn__"
+#: In the place of the number of a call: it gives an autocast, whatever is called.
+AUTOCAST = -1
 _OURS = {NOTE, GUARD, FAILED, SPREAD, LOOP, ITEMS, UNSETTLED}
 _SIMPLE = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Delete, ast.Import, ast.ImportFrom,
@@ -223,10 +226,11 @@ class _Guard(ast.NodeTransformer):
         return ast.copy_location(call, place)  # pyright: ignore[reportArgumentType]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        casts = called_autocast(node) is not None
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in (*_OURS, "super"):
             return node
-        number = ast.Constant(next(self._numbers))
+        number = ast.Constant(AUTOCAST if casts else next(self._numbers))
         node.func = self._call(GUARD, [node.func, number], node.func)
         return node
 

@@ -206,7 +206,7 @@ class Script:
         if time.monotonic() > self._now.end:
             raise TooLong
         if isinstance(function, Unknown) or is_stub(function):
-            return UNKNOWN
+            return SHUT if number == guarding.AUTOCAST else UNKNOWN
         name = getattr(function, "__name__", "")
         for known, other in self._now.turns.builtins.items():
             if function is known:

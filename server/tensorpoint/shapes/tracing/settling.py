@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .expressions import Elsewhere, value_of
@@ -28,7 +28,9 @@ from .snapshots import Snapshot, form_of, has_tensor, sizes_of
 
 _MOST_ADDED = 12
 #: Runs that a place has to be reached in, and those that are added for that.
-_REACHED, _MOST_TRIED = 6, 8
+_REACHED, _MOST_TRIED = 6, 10
+#: Values of a site that are parted by their kind.
+_MOST_PARTED = 64
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,9 @@ class Settling:
     def seen(self, runs: list[Run]) -> dict[int, list[Seen]]:
         """What each site that was reached has had; nothing where a value has no rule."""
         seen: dict[int, list[Seen]] = {}
-        for site, place in places_of(runs).items():
-            fit = self._fits.get(place.runs) or self.fit.of(place.runs)
+        for site, places in places_of(runs).items():
             found: dict[object, Seen] = {}
-            for group in place.groups:
-                one = fit_one(fit, group)
+            for one in self._fitted_values(places):
                 if one is None:
                     found = {}
                     break
@@ -120,13 +120,20 @@ class Settling:
             seen[site] = list(found.values())
         return seen
 
+    def _fitted_values(self, places: Sequence[Place]) -> Iterator[Seen | None]:
+        for place in places:
+            fit = self._fits.get(place.runs) or self.fit.of(place.runs)
+            yield from (fit_one(fit, group) for group in place.groups)
+            if not place.groups:
+                yield None
+
     def holds_later(self, site: int, seen: list[Seen]) -> bool:
         """Whether the calls that found something kept have had what the rules say, too."""
         return tells(seen, site, self._later)
 
     def _keeps(self, before: Kept) -> bool:
         """Whether a second run at the same sizes does something else."""
-        if all(place.groups for place in places_of(self.runs).values()):
+        if all(place.groups for places in places_of(self.runs).values() for place in places):
             return False
         first = self.runs[0]
         again = run(self._target, first.sizes)
@@ -134,16 +141,16 @@ class Settling:
         fresh = run(self._target, first.sizes)
         return again.error is None and again.observations != fresh.observations
 
-    def _fitted(self, held: int = 0) -> Fit:
+    def _fitted(self, held: int = 0, before: Fit | None = None) -> Fit:
         common = set.intersection(*(set(each.all_sizes) for each in self.runs))
         probes = [{n: s for n, s in each.all_sizes.items() if n in common} for each in self.runs]
-        return Fit(probes, self._plan.multiples, self._others, held=held)
+        return Fit(probes, self._plan.multiples, self._others, held=held, before=before)
 
     def _fit(self, *, learn: bool, held: int = 0) -> None:
-        self.fit = self._fitted(held)
+        self.fit = self._fitted(held, self.fit)
         every = tuple(range(len(self.runs)))
         self._columns = {every: {}}
-        for place in places_of(self.runs).values():
+        for place in (each for places in places_of(self.runs).values() for each in places):
             for group in place.groups:
                 for values in columns_of(group) or ():
                     self._columns.setdefault(place.runs, {})[values] = None
@@ -181,18 +188,45 @@ class Settling:
         return self._draw.choice(self._draw.choice(partly)) if partly else None
 
     def _reach(self) -> None:
-        """Add runs while places have been reached by some of them, but too few."""
-        for _ in range(_MOST_TRIED):
+        """Add runs while places have been reached by some of them, but too few.
+
+        What is so in the long runs only, a window of 64 of which one run had more, is reached by
+        longer ones.
+        """
+        for turn in range(_MOST_TRIED):
             enough = min(_REACHED, len(self.runs))
-            places = places_of(self.runs, fewest=1).values()
-            if not any(1 < len(each.runs) < enough and _tells_shapes(each) for each in places):
+            places = [p for found in places_of(self.runs, fewest=1).values() for p in found]
+            few = any(1 < len(p.runs) < enough and _tells_shapes(p) for p in places)
+            if not few and not any(self._is_of_long_runs(p, enough) for p in places):
                 return
-            if not self._add(1):
+            if not (turn % 2 == 0 and self._add(1, beyond=True)) and not self._add(1):
                 return
 
-    def _add(self, count: int) -> int:
+    def _is_of_long_runs(self, place: Place, enough: int) -> bool:
+        """Whether it was reached by the longest run alone, or cut off there."""
+        if not _tells_shapes(place):
+            return False
+        longest = {
+            max(range(len(self.runs)), key=lambda index: self.runs[index].sizes[name])
+            for name in self.fit.symbols
+            if name in self.runs[0].sizes
+        }
+        if len(place.runs) == 1:
+            return place.runs[0] in longest and enough > 1
+        for group in place.groups if len(place.runs) == len(self.runs) else ():
+            for values in columns_of(group) or ():
+                for name in self.fit.symbols:
+                    sizes = [each.all_sizes[name] for each in self.runs]
+                    less = [i for i, size in enumerate(sizes) if values[i] != size]
+                    if len(less) == 1 and less[0] in longest and values[less[0]] < sizes[less[0]]:
+                        return True
+        return False
+
+    def _add(self, count: int, *, beyond: bool = False) -> int:
         """Runs at sizes that nothing has asked for; how many there are."""
-        order = [i for i in range(self._others.beyond) if i not in self._tried]
+        last = len(self._others.sizes)
+        every = range(self._others.beyond, last) if beyond else range(self._others.beyond)
+        order = [i for i in every if i not in self._tried]
         self._draw.shuffle(order)
         return sum(self._try(index) for _, index in zip(range(count), order))
 
@@ -206,27 +240,78 @@ class Settling:
         return True
 
 
-def places_of(runs: Sequence[Run], fewest: int = _REACHED) -> dict[int, Place]:
-    """All sites, in the order of their first value, with those that as many runs have reached."""
+def places_of(runs: Sequence[Run], fewest: int = _REACHED) -> dict[int, list[Place]]:
+    """All sites, in the order of their first value, with those that as many runs have reached.
+
+    A site has several places where each of its values is had in other runs.
+    """
     columns: list[dict[int, list[Observation]]] = []
     for each in runs:
         column: dict[int, list[Observation]] = {}
         for observation in each.observations:
             column.setdefault(observation.site, []).append(observation)
         columns.append(column)
-    result: dict[int, Place] = {}
+    result: dict[int, list[Place]] = {}
     for site in dict.fromkeys(site for column in columns for site in column):
         reached = tuple(i for i, column in enumerate(columns) if site in column)
         lists = [columns[i][site] for i in reached]
         # A loop over a dim runs longer in one probe than in another: its distinct values count.
         if len({len(each) for each in lists}) != 1:
             lists = [_distinct(each) for each in lists]
-        comparable = len({len(each) for each in lists}) == 1
-        if not comparable or (len(reached) < len(runs) and len(reached) < fewest):
-            result[site] = Place(reached, ())
-            continue
-        result[site] = Place(reached, tuple(list(group) for group in zip(*lists)))
+        if len({len(each) for each in lists}) == 1:
+            groups = tuple(list(group) for group in zip(*lists))
+            found = _by_form(reached, groups) or [Place(reached, groups)]
+        else:
+            found = _parted(reached, lists) or [Place(reached, ())]
+        result[site] = [
+            each
+            if len(each.runs) == len(runs) or len(each.runs) >= fewest
+            else Place(each.runs, ())
+            for each in found
+        ]
     return result
+
+
+def _by_form(reached: tuple[int, ...], groups: Sequence[Group]) -> list[Place]:
+    """The values of a site that are of one kind in some runs and of another in others."""
+    forms = [[form_of(each.snapshot) for each in group] for group in groups]
+    if all(len(set(each)) == 1 for each in forms) or len(groups) > _MOST_PARTED:
+        return []
+    found: dict[tuple[int, ...], list[Group]] = {}
+    for group, each in zip(groups, forms):
+        for form in dict.fromkeys(each):
+            having = [index for index, other in enumerate(each) if other == form]
+            runs = tuple(reached[index] for index in having)
+            found.setdefault(runs, []).append([group[index] for index in having])
+    return [Place(runs, tuple(parts)) for runs, parts in found.items()]
+
+
+def _parted(reached: Sequence[int], lists: Sequence[list[Observation]]) -> list[Place]:
+    """The values of a site that some runs have fewer of: `if pad:` in blocks of 64, 80 and 96
+    channels. A dim whose numbers the longest list has all parts them, if each number comes up as
+    often in all runs that have it.
+    """
+    forms = {form_of(o.snapshot) for each in lists for o in each}
+    for dim in range(len(sizes_of(lists[0][0].snapshot))) if len(forms) == 1 else ():
+        parts: list[dict[int, list[Observation]]] = []
+        for each in lists:
+            part: dict[int, list[Observation]] = {}
+            for observation in each:
+                part.setdefault(sizes_of(observation.snapshot)[dim], []).append(observation)
+            parts.append(part)
+        every = max(parts, key=len)
+        if len(every) < 2 or any(part.keys() - every.keys() for part in parts):
+            continue
+        found: list[Place] = []
+        for number in every:
+            runs = tuple(i for i, part in zip(reached, parts) if number in part)
+            columns = [part[number] for part in parts if number in part]
+            if len({len(each) for each in columns}) != 1:
+                break
+            found.append(Place(runs, tuple(list(group) for group in zip(*columns))))
+        else:
+            return found
+    return []
 
 
 def _tells_shapes(place: Place) -> bool:

@@ -33,7 +33,7 @@ _LONG_LENGTHS = (
     (1505, 3108, 1214, 1999, 2446),
 )
 #: Of sizes that rules are compared at: those in a row, and those beyond the probes'.
-_CONSECUTIVE, _BEYOND = 512, 12
+_CONSECUTIVE, _BEYOND = 512, 48
 _COMMON_SIDES = (28, 32, 224, 64, 96, 128, 299, 84, 256)
 
 
@@ -71,7 +71,7 @@ class Plan:
             low, high = min(values), max(values)
             inside = [*range(max(low, high - _CONSECUTIVE), high + 1)]
             if low < inside[0]:
-                inside += draw.choices(range(low, inside[0]), k=_BEYOND * 4)
+                inside += draw.choices(range(low, inside[0]), k=_BEYOND)
             beyond = [draw.randint(high + 1, 2 * high + 1) for _ in range(_BEYOND)]
             if name in self.fixed:
                 inside = beyond = [self.fixed[name]]

@@ -57,8 +57,7 @@ for _ in range(40):
 ending = text[:, -1:]
 
 with torch.autocast("cpu", dtype=torch.bfloat16):
-    # of another dtype on a device
-    # none fast
+    # is fast: bf16[2, 12, 100]
     fast = model(ids).logits
 
 head = nn.Linear(32, 5)

@@ -1,0 +1,139 @@
+"""Dtypes under `torch.autocast`. Those of the CPU are beside a real run's in `test_scripts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tensorpoint.shapes.tracing import main
+from tensorpoint.shapes.tracing.casting import allow_all_devices
+from tensorpoint.shapes.tracing.machines import hanging
+from tensorpoint.wire.shapes import ShapeRequest
+from tests.conftest import Write
+
+MIXED = Path(__file__).parents[2] / "programs" / "shapes" / "scripts" / "mixed.py"
+
+
+@pytest.fixture(autouse=True)
+def every_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a tracer's own process; there is no GPU here, and none is said to be."""
+    kind: Any = torch.amp.autocast_mode.autocast
+    for owner, name in ((kind, "__init__"), (kind, "__enter__"), (torch, "is_autocast_enabled")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    allow_all_devices(hanging)
+    yield
+    del kind.is_given
+
+
+def dtypes(path: Path) -> dict[str, str]:
+    """What is shown of each name that is assigned, up to the sizes; of the last place."""
+    table = main.table_of(ShapeRequest(str(path), path.read_text("utf-8")))
+    assert not table.diagnostics and not table.untraced
+    return {h.name: h.text.partition("[")[0] for h in table.hints if h.kind == "target"}
+
+
+def test_the_rules_are_those_of_the_device(write: Write) -> None:
+    found = dtypes(write(MIXED.read_text("utf-8").replace('"cpu"', '"cuda"')))
+    sixteen = {"wide", "stepped", "attended", "scores", "folded", "pooled"}
+    assert {found[name] for name in sixteen} == {"bf16|f16"}  # it is called under both
+    assert found["out"] == "bf16"
+    exact = {"hidden", "normed", "weights", "mixed", "plain", "loss", "exact"}
+    assert {found[name] for name in exact} == {"f32"}
+    assert found["last"] == found["doubled"] == "f16"  # what CUDA takes where none is said
+
+
+CALLED = """
+import contextlib
+import torch
+from torch import nn
+from torch.cuda.amp import autocast
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+
+class Trainer:
+    def __init__(self, model, device):
+        self.model, self.amp = model, device.type == "cuda"
+
+    def step(self, x):
+{step}
+
+def evaluate(model, x):
+{evaluate}
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+half = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+net = Net()
+Trainer(net, device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "evaluate", "shown"),
+    [
+        ("return self.model(x)", "return model(x)", "f32"),
+        ("with torch.autocast('cuda'): return self.model(x)", "pass", "f16"),
+        ("with torch.autocast('cuda'): return self.model(x)", "return model(x)", "f16|f32"),
+        ("with autocast(dtype=torch.bfloat16): return self.model(x)", "pass", "bf16"),
+        ("with autocast(False): return self.model(x)", "pass", "f32"),
+        ("with autocast(enabled=self.amp): return self.model(x)", "pass", "f32|f16"),
+        ("with torch.autocast('cuda', half): return self.model(x)", "pass", "f16|bf16"),
+        ("with torch.autocast(device.type, torch.bfloat16): self.model(x)", "pass", "bf16"),
+        ("with torch.autocast(device.type): return self.model(x)", "pass", "bf16|f16"),
+        ("with torch.autocast('cuda'): evaluate(self.model, x)", "return model(x)", "f16"),
+        ("context = contextlib.nullcontext() if device.type == 'cpu' else torch.autocast('cuda')\n"
+         "with context: self.model(x)", "pass", "f32|f16"),
+    ],
+)  # fmt: skip
+def test_a_forward_has_what_it_has_in_its_calls(
+    write: Write, step: str, evaluate: str, shown: str
+) -> None:
+    step = "\n".join("        " + line for line in step.split("\n"))
+    found = dtypes(write(CALLED.format(step=step, evaluate=f"    {evaluate}")))
+    assert found["y"] == shown
+
+
+def test_calls_in_other_files_count(write: Write) -> None:
+    path = write(CALLED.format(step="        pass", evaluate="    pass"))
+    path.with_name("train.py").write_text(
+        f"import torch\nfrom {path.stem} import Net\nmodel = Net()\n"
+        "with torch.autocast('cuda', dtype=torch.bfloat16):\n    model(torch.zeros(3, 8))\n"
+    )
+    assert dtypes(path)["y"] == "bf16"
+
+
+def test_an_autocast_within_forward_may_hang_on_the_machine(write: Write) -> None:
+    text = CALLED.format(step="        pass", evaluate="    pass").replace(
+        "y = self.fc(x)",
+        "with torch.autocast('cuda', enabled=torch.cuda.is_available()):\n"
+        "            y = self.fc(x)\n"
+        "        exact = y.float()",
+    )
+    found = dtypes(write(text))
+    assert found["y"] == "f32|f16" and found["exact"] == "f32"
+
+
+def test_lines_under_an_autocast_that_is_not_known_have_no_hint(write: Write) -> None:
+    text = """
+    import torch
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(mixed_precision="fp16")
+    x = torch.zeros(4, 8)
+    with accelerator.autocast():
+        inside = x @ x.T
+    outside = x + 1
+    """
+    found = dtypes(write(text))
+    assert "inside" not in found and found["outside"] == "f32"
