@@ -195,6 +195,37 @@ def test_a_rule_over_other_places_is_written_as_a_person_would(
     assert fit.best(columns[-1]) == (written or places[-1])
 
 
+@pytest.mark.parametrize(
+    "places",
+    [
+        ["ceil(H/32)", "7*ceil(H/224)", "ceil(H/224)"],
+        [
+            *(f"-ceil({side}/{stride}) % {window}" for side in "HW" for stride in (4, 8, 16, 32)
+              for window in (5, 7, 8, 12)),
+            *(f"ceil({side}/{stride}) % 7" for side in "HW" for stride in (4, 8, 16, 32)),
+            *("ceil(H/112)", "ceil(W/112)", "B*ceil(H/112)*ceil(W/112)"),
+        ],
+    ],
+    ids=["rises seldom", "many terms"],
+)  # fmt: skip
+def test_windows_of_what_strides_have_left_have_a_rule(places: list[str]) -> None:
+    others = Elsewhere(*PLAN.compared(()))
+    probes = list(PLAN.probes)
+    for _ in range(20):  # as `settling` does
+        columns = [tuple(value_of(each, sizes) or 0 for sizes in probes) for each in places]
+        fit = Fit(probes, {}, others)
+        fit.learn(columns)
+        splits = next(filter(None, map(fit.splits, columns)), None)
+        if splits is None:
+            break
+        probes.append(others.sizes[max(splits, key=splits.__getitem__)])
+    probes += others.sizes[:CHECKS]
+    columns = [tuple(value_of(each, sizes) or 0 for sizes in probes) for each in places]
+    fit = Fit(probes, {}, others, held=CHECKS)
+    fit.learn(columns)
+    assert fit.best(columns[-1]) == places[-1]
+
+
 def test_a_rule_over_other_places_that_was_not_checked_is_not_shown() -> None:
     others = Elsewhere(*PLAN.compared(()))
     probes = [*PLAN.probes, *others.sizes[:60]]

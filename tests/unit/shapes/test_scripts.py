@@ -133,6 +133,26 @@ CASES = {
         """,
         {"out": "f32[B, 4]", "loss": "f32[]"},
     ),
+    "a batch that is passed by its keys": (
+        """
+        from not_here import load
+        from transformers import AutoModelForSequenceClassification, BertConfig
+        small = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+        config = BertConfig(vocab_size=50, intermediate_size=32, num_labels=3, **small)
+        bert = AutoModelForSequenceClassification.from_config(config)
+        net = Net()
+        def logged(**values):
+            kept = torch.zeros(3)
+        for batch in load("data"):
+            batch = {key: value.to("cuda") for key, value in batch.items()}
+            loss = bert(**batch).loss
+            scores = bert(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+            out = net(**batch)
+            both = dict(**batch)
+            said = logged(**batch)
+        """,
+        {"loss": "f32[]", "scores": "f32[B, 3]", "out": "f32[B, 4]"},
+    ),
     "a model of a function": (
         """
         def build(width):

@@ -258,6 +258,54 @@ def test_what_is_there_in_long_runs_only_is_told_by_the_other_truth_value(
     assert [hint.text for hint in table.hints if hint.name == "window"] == shown
 
 
+BLOCKS = """
+import torch
+from torch.nn import functional as F
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(width // 2, width, 3, 2, 1)
+
+    def forward(self, x):
+        x = self.conv(x)
+        if x.shape[3] % 4:
+            padded = F.pad(x, (0, 0, 0, 5))
+        return x
+
+class Net(torch.nn.Module):
+    # tensorpoint: x: f32[B, 4, H, W]
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.Sequential(Block(8), Block(16), Block(32))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+class Window(torch.nn.Module):
+    # tensorpoint: x: f32[B, T, 8]
+    def forward(self, x):
+        kept = x[:, -60:]
+        masks = {"all": x, "window": x[:, 60:] if x.shape[1] > 60 else None}
+        return kept
+"""
+
+
+def test_what_a_condition_leaves_out_in_some_calls_of_a_run_has_a_shape(write: Write) -> None:
+    hints = trace(write(BLOCKS), symbolic=False).hints
+    [padded] = [hint.text for hint in hints if hint.name == "padded"]
+    high, wide = "ceil(H/2) + 5|ceil(H/4) + 5|ceil(H/8) + 5", "ceil(W/2)|ceil(W/4)|ceil(W/8)"
+    assert padded == f"f32[B, 8|16|32, {high}, {wide}] ×3"
+
+
+def test_what_is_so_in_long_runs_only_is_met_by_longer_ones(write: Write) -> None:
+    found = {h.name: h.text for h in trace(write(BLOCKS), symbolic=False).hints}
+    assert found["kept"] == "f32[B, min(T, 60), 8]"
+    assert (
+        found["masks"] == "{all: f32[B, T, 8]} | {all: f32[B, T, 8], window: f32[B, T - 60, 8]} ×2"
+    )
+
+
 def test_lists_of_values_have_as_many_as_there_are(write: Write) -> None:
     path = write(
         """

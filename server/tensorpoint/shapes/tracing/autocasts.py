@@ -31,7 +31,6 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEEPEST = 4
 
 
-
 def castings_of(file: FileModule, values: Values, kind: Any, *, alone: bool) -> Castings:
     """The autocasts under which modules of a class are called, that with most calls first.
 
@@ -92,7 +91,9 @@ class _Finder:
                 return self._around_calls(node, depth)
         return NO_CASTING
 
-    def _around_calls(self, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int) -> Castings:
+    def _around_calls(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
+    ) -> Castings:
         found: dict[tuple[Casting | None, Machine], None] = {}
         for call in self._values.calls if depth < _DEEPEST else ():
             if ast.unparse(call.func).rpartition(".")[2] == function.name:

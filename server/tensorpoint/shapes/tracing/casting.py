@@ -103,7 +103,9 @@ def casting_of(context: Any, machine: Machine = HERE) -> Casting | None:
 def autocast_of(given: Mapping[str, Any], hanging: Collection[str]) -> Any:
     """An autocast with these arguments; those that hang on the machine may be missing."""
     device = given.get("device_type") or ("cpu" if "device_type" in hanging else "cuda")
-    made = _AUTOCAST(device, given.get("dtype"), bool(given.get("enabled", "enabled" not in hanging)))
+    made = _AUTOCAST(
+        device, given.get("dtype"), bool(given.get("enabled", "enabled" not in hanging))
+    )
     made.hanging = hanging
     return made
 

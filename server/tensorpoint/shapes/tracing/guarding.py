@@ -18,10 +18,12 @@ from .rewriting import NOTE
 GUARD, FAILED, SPREAD = "__tensorpoint_guard__", "__tensorpoint_failed__", "__tensorpoint_spread__"
 LOOP, ITEMS, UNSETTLED = "__tensorpoint_loop__", "__tensorpoint_items__", "__tensorpoint_open__"
 SKIP, ENDED, NOTHING = "__tensorpoint_skip__", "__tensorpoint_ended__", "__tensorpoint_unknown__"
+#: What `**batch` becomes, and the keyword that stands for those of one that is not known.
+SPREAD_KEYS, REST = "__tensorpoint_keys__", "__tensorpoint_rest__"
 ENDLESS, TURN = "__tensorpoint_endless__", "__tensorpoint_turn__"
 #: In the place of the number of a call: it gives an autocast, whatever is called.
 AUTOCAST = -1
-_OURS = {NOTE, GUARD, FAILED, SPREAD, LOOP, ITEMS, UNSETTLED}
+_OURS = {NOTE, GUARD, FAILED, SPREAD, LOOP, ITEMS, UNSETTLED, SPREAD_KEYS}
 _SIMPLE = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Delete, ast.Import, ast.ImportFrom,
 )  # fmt: skip
@@ -232,6 +234,9 @@ class _Guard(ast.NodeTransformer):
             return node
         number = ast.Constant(AUTOCAST if casts else next(self._numbers))
         node.func = self._call(GUARD, [node.func, number], node.func)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                keyword.value = self._call(SPREAD_KEYS, [keyword.value], keyword.value)
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:

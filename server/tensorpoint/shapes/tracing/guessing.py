@@ -160,6 +160,15 @@ def _looked_up(node: ast.expr, names: Mapping[str, Any]) -> Any:
     return names.get(node.id) if isinstance(node, ast.Name) else None
 
 
+def batch_inputs(model: Any) -> tuple[Input, ...]:
+    """What a batch for a model of transformers most likely has; nothing for others."""
+    batch = _batch_of(model) if getattr(model, "config", None) is not None else {}
+    specs = {name: spec for name, spec in batch.items() if spec is not None}
+    if len(specs) < len(batch):
+        return ()
+    return tuple(Input(name, spec, "first use", keyword=True) for name, spec in specs.items())
+
+
 def _batch_of(model: Any) -> dict[str, TensorSpec | None]:
     """The inputs that a batch for a model has, and, of transformers, its labels."""
     parameters, config = parameters_of(model), getattr(model, "config", None)

@@ -16,6 +16,7 @@ from typing import Any
 
 from .autocasts import MODELS
 from .examples import concrete, generalized
+from .guessing import batch_inputs
 from .inputs import Input, Sizes, TensorSpec, is_plain, tensors
 from .plugins import Plugins
 from .probing import Probed, Seen, probe
@@ -56,17 +57,40 @@ def traced_scripts(
         yield top
 
 
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """A module, and what it is given where a script gives it something unknown."""
+
+    module: Any
+    inputs: tuple[Input, ...]
+    sizes: Sizes
+
+
 class _Scripted:
     def __init__(self, file: FileModule, traced: Sequence[Probed], plugins: Plugins) -> None:
         self._file, self._plugins = file, plugins
         self._classes = {
-            type(each.target.module): each
+            type(each.target.module): _Known(
+                each.target.module, each.target.inputs, each.runs[0].sizes
+            )
             for each in reversed(traced)
             if not isinstance(each.target.module, Called)
         }
-        names = {kind: [i.name for i in p.target.inputs] for kind, p in self._classes.items()}
-        self._script = Script(file, names)
+        #: Models of a library, with what they most likely take.
+        self._guesses: dict[type, _Known] = {}
+        self._script = Script(file, self._inputs_of)
         self._end = time.monotonic() + _SECONDS
+
+    def _inputs_of(self, module: Any) -> list[str]:
+        """The names of the inputs that a module's class was traced with, or a batch for it."""
+        kind = type(module)
+        if kind not in self._classes and kind not in self._guesses:
+            inputs = batch_inputs(module)
+            self._guesses[kind] = _Known(module, inputs, first_sizes(inputs))
+        return [each.name for each in self._known(kind).inputs]
+
+    def _known(self, kind: type) -> _Known:
+        return self._classes.get(kind) or self._guesses[kind]
 
     def top_level(self) -> Probed | None:
         """The lines of the file."""
@@ -134,12 +158,12 @@ class _Scripted:
             return None
         inputs: tuple[Input, ...] = ()
         while True:
-            wanted = [self._classes[kind] for kind in self._script.wanting]
-            more = tuple(_renamed(each, i) for each in wanted for i in each.target.inputs)
+            wanted = [self._known(kind) for kind in self._script.wanting]
+            more = tuple(_renamed(each, i) for each in wanted for i in each.inputs)
             if len(more) == len(inputs):  # else what they gave may have gone to another model
                 break
             inputs = more
-            sizes = {key: size for each in wanted for key, size in each.runs[0].sizes.items()}
+            sizes = {key: size for each in wanted for key, size in each.sizes.items()}
             if self._tried(self._target(name, forward, inputs, None), sizes).error is not None:
                 return plain
         found = plain.runs[0].all_sizes
@@ -155,11 +179,11 @@ class _Scripted:
             if each.default is not each.empty or not _is_single(each):
                 continue
             found[name] = UNKNOWN
-            for kind, probed in self._classes.items():
+            for kind, known in self._classes.items():
                 annotated = getattr(each.annotation, "__name__", each.annotation) == kind.__name__
                 named = len(self._classes) == 1 and name in (*MODELS, kind.__name__.lower())
                 if annotated or named:
-                    found[name] = probed.target.module
+                    found[name] = known.module
         return found if any(value is not UNKNOWN for value in found.values()) else None
 
     def _target(
@@ -210,8 +234,8 @@ class _Name(str):
     own: str
 
 
-def _renamed(probed: Probed, each: Input) -> Input:
-    kind = type(probed.target.module)
+def _renamed(known: _Known, each: Input) -> Input:
+    kind = type(known.module)
     name = _Name(f"{kind.__name__}.{each.name}")
     name.kind, name.own = kind, each.name
     return dataclasses.replace(each, name=name, keyword=True)

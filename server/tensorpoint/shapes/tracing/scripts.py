@@ -83,10 +83,10 @@ class _Run:
 
 
 class Script:
-    """One file's. `known` are the names of the inputs of the classes that were traced."""
+    """One file's. `inputs_of` gives the names of the inputs of a module, if these are known."""
 
-    def __init__(self, file: FileModule, known: Mapping[type, Sequence[str]]) -> None:
-        self._file, self._known = file, known
+    def __init__(self, file: FileModule, inputs_of: Callable[[Any], Sequence[str]]) -> None:
+        self._file, self._inputs_of = file, inputs_of
         self._path = file.source.path
         self._codes: dict[str, types.CodeType | None] = {}
         self._guarded: set[types.CodeType] = set()
@@ -152,7 +152,7 @@ class Script:
                 guarding.GUARD: self._guard, guarding.FAILED: self._failed,
                 guarding.SPREAD: spread, guarding.LOOP: turns.loop, guarding.ITEMS: turns.all_of,
                 guarding.UNSETTLED: turns.is_unsettled, guarding.SKIP: Skip,
-                guarding.ENDED: Ended, guarding.NOTHING: UNKNOWN, guarding.ENDLESS: Sampled(None),
+                guarding.SPREAD_KEYS: _keywords, guarding.ENDED: Ended, guarding.NOTHING: UNKNOWN, guarding.ENDLESS: Sampled(None),
             }  # fmt: skip
         return _Run(namespace, inputs, turns, end)
 
@@ -238,6 +238,8 @@ class Script:
             if isinstance(owner, torch.nn.Module) and not name.startswith(_HARMLESS):
                 raise Skip  # it may have changed the module
             return UNKNOWN
+        if guarding.REST in kwargs and not isinstance(function, torch.nn.Module):
+            return UNKNOWN
         if has_unknown([args, kwargs]):
             if isinstance(owner, (list, dict, set)) and not isinstance(owner, type):
                 return function(*args, **kwargs)
@@ -292,17 +294,23 @@ class Script:
         if losing in _OF_CLASSES | _OF_VALUES and len(args) == 2:
             target = _target(args[0], losing in _OF_CLASSES) if args[1] is UNKNOWN else None
             return None if target is None else ((args[0], target), kwargs)
-        if not isinstance(function, torch.nn.Module) or kind not in self._known:
+        if not isinstance(function, torch.nn.Module):
             return None
+        inputs = self._inputs_of(function)
         try:
-            bound = inspect.signature(function.forward).bind(*args, **kwargs)
+            signature = inspect.signature(function.forward)
+            if guarding.REST in kwargs:
+                kwargs = {key: value for key, value in kwargs.items() if key != guarding.REST}
+                given = signature.bind_partial(*args, **kwargs).arguments
+                kwargs.update((name, UNKNOWN) for name in inputs if name not in given)
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
             return None
         unknown = [name for name, value in bound.arguments.items() if value is UNKNOWN]
         others = [value for value in bound.arguments.values() if value is not UNKNOWN]
         if any(map(has_unknown, others)) or any(isinstance(v, torch.Tensor) for v in others):
             return None
-        if not set(unknown) <= set(self._known[kind]):
+        if not set(unknown) <= set(inputs):
             return None
         self.wanting.add(kind)
         if any((kind, name) not in self._now.inputs for name in unknown):
@@ -344,6 +352,8 @@ class Script:
         run, code = self._now, self._code(name)
         if code is None or run.depth > _DEEPEST:
             return UNKNOWN
+        if guarding.REST in kwargs:
+            raise Skip
         function = run.functions.get(name)
         if function is None:
             short = name.rpartition(".")[2]
@@ -408,6 +418,11 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
             yield from _codes(each)
+
+
+def _keywords(value: Any) -> Any:
+    """What `**value` passes."""
+    return {guarding.REST: UNKNOWN} if isinstance(value, Unknown) else value
 
 
 def _first(value: Any = UNKNOWN, *_: Any, **__: Any) -> Any:
