@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from tensorpoint.shapes.tracing import main
-from tensorpoint.shapes.tracing.casting import allow_all_devices
-from tensorpoint.shapes.tracing.machines import hanging
 from tensorpoint.wire.shapes import ShapeRequest
 from tests.conftest import Write
 
 MIXED = Path(__file__).parents[2] / "programs" / "shapes" / "scripts" / "mixed.py"
 
 
-@pytest.fixture(autouse=True)
-def every_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a tracer's own process; there is no GPU here, and none is said to be."""
-    kind: Any = torch.amp.autocast_mode.autocast
-    for owner, name in ((kind, "__init__"), (kind, "__enter__"), (torch, "is_autocast_enabled")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    allow_all_devices(hanging)
-    yield
-    del kind.is_given
+pytestmark = pytest.mark.usefixtures("every_device")
 
 
 def dtypes(path: Path) -> dict[str, str]:

@@ -21,6 +21,8 @@ from tensorpoint.shapes.tracing.source import FileModule, defines
 from tensorpoint.wire.shapes import ShapeHint, ShapeRequest, ShapeTable
 from tests.conftest import Write
 
+pytestmark = pytest.mark.usefixtures("every_device")
+
 SCRIPTS = Path(__file__).parents[2] / "programs" / "shapes" / "scripts"
 
 

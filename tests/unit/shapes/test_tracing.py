@@ -575,3 +575,14 @@ def test_a_file_is_read_in_the_encoding_that_it_says(tmp_path: Path, head: bytes
         ["WORD = '\u00e4'", "import torch"],
         ["import torch"],
     )
+
+
+def test_a_file_that_takes_long_has_hints_and_says_what_was_left_out(
+    write: Write,
+) -> None:
+    path = write(BLOCKS)
+    table = table_of(ShapeRequest(str(path), path.read_text("utf-8")), seconds=0)
+    assert {hint.name for hint in table.hints} >= {"kept", "padded"}
+    assert table.untraced == (
+        "faults were not looked for in Net, Window: the file takes more than 0 s",
+    )

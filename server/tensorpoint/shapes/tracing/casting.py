@@ -154,7 +154,7 @@ class _Disguised(torch.Tensor):
 
     plain: torch.Tensor
     seeming: torch.device
-    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType] # in C
 
     @classmethod
     def __torch_dispatch__(

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
+import math
 import os
 import sys
 import sysconfig
@@ -84,6 +85,8 @@ from .values import Values
 _SYMBOLIC_SECONDS = 20.0
 #: For the other sides of branches: of one call, and of all in a file.
 _FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
+#: After that faults are no longer looked for in what else is in the file: hints come first.
+_THOROUGH_SECONDS = 25.0
 _OURS = str(Path(__file__).parents[2])
 #: What a project says that says nothing: of inputs, and of what makes the module.
 _NOTHING = (Spec(), "")
@@ -104,15 +107,19 @@ def trace(payload: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
         "known": tuple(KnownCall(**each) for each in payload.get("known", ())),
     }
     request = ShapeRequest(**fields)
-    return dataclasses.asdict(table_of(request, ask))
+    return dataclasses.asdict(table_of(request, ask, seconds=_THOROUGH_SECONDS))
 
 
 def table_of(
     request: ShapeRequest,
     ask: Ask | None = None,
     kept: list[tuple[FileModule, Probed]] | None = None,
+    seconds: float = math.inf,
 ) -> ShapeTable:
-    """Trace every root of the file; what was seen of each goes to `kept`, for those who compare."""
+    """Trace every root of the file; what was seen of each goes to `kept`, for those who compare.
+
+    After some seconds faults are not looked for in those that are left.
+    """
     began = time.perf_counter()
     last = next(reversed(sys.modules))
     try:
@@ -135,7 +142,7 @@ def table_of(
     plugins = Plugins()
     plugins.load(request.plugins)
     plugins.put_in_place(file.namespace)
-    table = _Table(file, request, ask, plugins, names)
+    table = _Table(file, request, ask, plugins, names, seconds)
     table.untraced += [*file.problems, *plugins.problems]
     for name in names:
         owner = name.partition(".")[0]
@@ -153,6 +160,11 @@ def table_of(
     if not request.class_name and not request.object:
         table.add_functions()
         table.add_scripts()
+    if table.hurried:
+        table.untraced.append(
+            f"faults were not looked for in {', '.join(table.hurried)}: "
+            f"the file takes more than {seconds:.0f} s"
+        )
     if kept is not None:
         kept += [(file, each) for each in table.probed]
     if request.class_name and not names:
@@ -181,11 +193,15 @@ class _Table:
         ask: Ask | None,
         plugins: Plugins,
         names: Sequence[str],
+        seconds: float,
     ) -> None:
         self._file, self._ask, self._plugins = file, ask, plugins
         #: Whether one class is traced: what is called `model` is of it.
         self._alone = sum(inspect.isclass(file.namespace.get(name)) for name in names) == 1
         self._thorough, self._breaks = request.symbolic, request.breaks
+        self._end = time.monotonic() + seconds
+        #: What was traced later than that.
+        self.hurried: list[str] = []
         self._known, self._object = request.known, bool(request.object)
         self._flip_seconds = _ALL_FLIP_SECONDS
         self.values, self.beside = Values(file), Beside(file.source.path)
@@ -205,10 +221,13 @@ class _Table:
         )
         if isinstance(found, Probed):
             self.probed.append(found)
-            limits = limits_of(found, spec.limits) if self._thorough else []
+            thorough = self._thorough and time.monotonic() < self._end
+            if thorough != self._thorough:
+                self.hurried.append(name)
+            limits = limits_of(found, spec.limits) if thorough else []
             found.target.assumptions += [limit.rule for limit in limits]
             self.calls.append(_call(found, source, node, spec.limits))
-            if not self._thorough:
+            if not thorough:
                 self.hints += hints_of(found, source, self._file.sites)
                 return
             symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)

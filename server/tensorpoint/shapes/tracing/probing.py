@@ -164,7 +164,7 @@ def _known(
 def _cast_by_machines(target: Target, runs: Sequence[Run]) -> int:
     """How many autocasts it is to be run under, with those that other machines would have."""
     first = target.castings[0]
-    for machine in others({each for run in runs for each in run.hanging}):
+    for machine in others(set().union(*(each.hanging for each in runs))):
         if (first[0], machine) not in target.castings:
             target.castings += ((first[0], machine),)
     return len(target.castings)

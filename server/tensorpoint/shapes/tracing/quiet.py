@@ -37,7 +37,7 @@ def keep_quiet() -> None:
     sys.stdout = sys.stderr = open(nothing, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)  # a fork of a process whose threads have worked would hang in them
-    torch.cuda.is_available = _is_available
+    torch.cuda.is_available = no_device_is_available
     torch.compile = torch.jit.script = torch.jit.script_if_tracing = _as_it_is
     _skip_initialization()
     sys.addaudithook(_refuse)
@@ -47,12 +47,12 @@ def keep_quiet() -> None:
     argparse.ArgumentParser.parse_known_args = lambda *a, **k: (_defaults(*a, **k), [])
 
 
-def _is_available() -> bool:
+def no_device_is_available() -> bool:
     return False
 
 
 # Scripts ask it, and may call what is torch's.
-_is_available.__module__, _is_available.__name__ = "torch.cuda", "is_available"
+no_device_is_available.__module__, no_device_is_available.__name__ = "torch.cuda", "is_available"
 
 
 def _skip_initialization() -> None:

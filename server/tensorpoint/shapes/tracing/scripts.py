@@ -152,7 +152,8 @@ class Script:
                 guarding.GUARD: self._guard, guarding.FAILED: self._failed,
                 guarding.SPREAD: spread, guarding.LOOP: turns.loop, guarding.ITEMS: turns.all_of,
                 guarding.UNSETTLED: turns.is_unsettled, guarding.SKIP: Skip,
-                guarding.SPREAD_KEYS: _keywords, guarding.ENDED: Ended, guarding.NOTHING: UNKNOWN, guarding.ENDLESS: Sampled(None),
+                guarding.SPREAD_KEYS: _keywords, guarding.ENDED: Ended,
+                guarding.NOTHING: UNKNOWN, guarding.ENDLESS: Sampled(None),
             }  # fmt: skip
         return _Run(namespace, inputs, turns, end)
 
