@@ -87,3 +87,10 @@ def trained(
             if optimizer is not None:
                 optimizer.step()
     return agent
+
+
+def blamed(model: nn.Module, *rules: Any, **options: Any) -> list[str]:
+    """The modules that `trained` has blamed, of a model with no other fault."""
+    agent = trained(model, *rules, **options)
+    assert all(event == "nonfinite.backward" for event, _, _ in agent.stops), agent.stops
+    return agent.places

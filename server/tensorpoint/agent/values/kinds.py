@@ -173,9 +173,7 @@ def training_of(module: Any) -> bool | None:
     held = held_by(module)
     if "training" in held:
         return bool(held["training"])
-    scripted = held.get(
-        "_c"
-    )  # the half of TorchScript's that isn't Python, which has the flag then
+    scripted = held.get("_c")  # TorchScript's half that isn't Python, which has the flag then
     if scripted is None or not issubclass(type(scripted), sys.modules["torch"]._C.ScriptModule):
         return None
     return bool(scripted.getattr("training")) if scripted.hasattr("training") else False  # frozen
