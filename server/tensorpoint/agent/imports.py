@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import ModuleType
+from typing import Any
 
 _POLL_SECONDS = 0.02
 
@@ -22,18 +23,19 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
     waits for the end of that import: taking the import lock instead would import `name` a second
     time if the first attempt fails.
     """
-    module = sys.modules.get(name)
-    if module is None:
-        sys.meta_path.insert(0, _Finder(name, act))
-    elif _is_being_imported(module):
+    if _is_imported(name):
+        act()
+        return
+    finder = _Finder(name, act)
+    if name not in sys.modules:
+        sys.meta_path.insert(0, finder)
+    if _is_under_way(name):
         waiter = threading.Thread(
-            target=_wait_then, args=(name, act), name="tensorpoint.import", daemon=True
+            target=_wait_for, args=(name, finder), name="tensorpoint.import", daemon=True
         )
         waiter.pydev_do_not_trace = True  # type: ignore[attr-defined]
         waiter.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
         waiter.start()
-    else:
-        act()
 
 
 def load_untraced(
@@ -51,20 +53,27 @@ def load_untraced(
         sys.meta_path.insert(0, _Untracing(steps_into, untraced, traced))
 
 
-def _is_being_imported(module: ModuleType) -> bool:
-    return bool(getattr(module.__spec__, "_initializing", False))
+def _is_imported(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
-def _wait_then(name: str, act: Callable[[], None]) -> None:
-    while True:
-        module = sys.modules.get(name)
-        if module is None:  # that import failed; the program may try again
-            when_imported(name, act)
-            return
-        if not _is_being_imported(module):
-            act()
-            return
+def _is_under_way(name: str) -> bool:
+    """Whether a thread imports it, from before it looks for it, or waits for one that does."""
+    locks: Any = getattr(sys.modules["_frozen_importlib"], "_module_locks", ())
+    return name in locks or name in sys.modules
+
+
+def _wait_for(name: str, finder: _Finder) -> None:
+    """See to the imports that don't meet the finder, since they began before it was there."""
+    while not finder.is_done and not _is_imported(name):
+        if name not in sys.modules:
+            if finder not in sys.meta_path:  # that import failed; the program may try again
+                sys.meta_path.insert(0, finder)
+            elif not _is_under_way(name):
+                return
         time.sleep(_POLL_SECONDS)
+    finder.finish()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -78,6 +87,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._name = name
         self._act = act
         self._asking = threading.local()  # the other finders, on this thread
+        self._turn = threading.Lock()
+        self.is_done = False
 
     def find_spec(
         self,
@@ -98,12 +109,20 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self._act()
+            self.finish()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+    def finish(self) -> None:
+        """Act, once: the module is imported."""
+        with self._turn:
+            if self.is_done:
+                return
+            self.is_done = True
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+        self._act()
 
 
 class _Untracing(importlib.abc.MetaPathFinder):
