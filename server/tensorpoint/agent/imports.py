@@ -28,7 +28,7 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
         return
     finder = _Finder(name, act)
     if name not in sys.modules:
-        sys.meta_path.insert(0, finder)
+        finder.look_out()
     if _is_under_way(name):
         waiter = threading.Thread(
             target=_wait_for, args=(name, finder), name="tensorpoint.import", daemon=True
@@ -68,10 +68,9 @@ def _wait_for(name: str, finder: _Finder) -> None:
     """See to the imports that don't meet the finder, since they began before it was there."""
     while not finder.is_done and not _is_imported(name):
         if name not in sys.modules:
-            if finder not in sys.meta_path:  # that import failed; the program may try again
-                sys.meta_path.insert(0, finder)
-            elif not _is_under_way(name):
+            if not _is_under_way(name) and finder in sys.meta_path:
                 return
+            finder.look_out()  # that import failed; the program may try again
         time.sleep(_POLL_SECONDS)
     finder.finish()
 
@@ -113,6 +112,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+    def look_out(self) -> None:
+        """Meet the imports that begin from now on, unless one has succeeded."""
+        with self._turn:
+            if not self.is_done and self not in sys.meta_path:
+                sys.meta_path.insert(0, self)
 
     def finish(self) -> None:
         """Act, once: the module is imported."""

@@ -168,10 +168,13 @@ def test_if_the_import_on_another_thread_fails_the_next_one_counts(folder: Path)
 class Holding:
     """A finder that lets no import of the module go on until we wait for that."""
 
+    def __init__(self) -> None:
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        self._finders = list(sys.meta_path)
+
     def find_spec(self, name: str, *_: object) -> None:
-        finders: list[Any] = sys.meta_path
         for _try in range(2000 if name == NAME else 0):
-            if any(type(each).__name__ == "_Finder" for each in finders):
+            if sys.meta_path != self._finders:
                 break
             threading.Event().wait(0.01)
 
@@ -179,7 +182,8 @@ class Holding:
 def test_the_next_one_may_have_begun_before_it_is_waited_for(folder: Path) -> None:
     once = f"if not hasattr(begun, '{NAME}'):\n    begun.{NAME} = 1\n    raise RuntimeError('mine')"
     thread, events = importing(folder, once.replace("begun", f"threading.{NAME}[0]"))
-    sys.meta_path.insert(0, holding := Holding())  # type: ignore[arg-type]
+    finders = list(sys.meta_path)
+    holding = Holding()
     when_imported(NAME, act := Acts())
     again = threading.Thread(target=importlib.import_module, args=(NAME,))
     again.start()  # waits for the first, as for a lock
@@ -189,7 +193,7 @@ def test_the_next_one_may_have_begun_before_it_is_waited_for(folder: Path) -> No
     assert act.acted.wait(20)
     assert act.modules == [sys.modules[NAME]]
     sys.meta_path.remove(holding)  # type: ignore[arg-type]
-    assert not any(type(each).__name__ == "_Finder" for each in sys.meta_path)
+    assert sys.meta_path == finders
 
 
 def test_imported_on_two_threads_at_once_it_acts_once(folder: Path) -> None:
