@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytest
 
 from tensorpoint.resident.jobs import Job, Outcome, run_job
 from tensorpoint.resident.messages import Environment
+from tensorpoint.shapes import environment_of, trace
+from tensorpoint.wire.shapes import ShapeRequest
 from tests.conftest import Write
 from tests.protocol.dap import DEADLINE, eventually
-from tests.resident.hosts import Host
+from tests.resident.hosts import Host, found_by_all
 
 pytestmark = pytest.mark.xdist_group("resident")
 
@@ -73,6 +75,12 @@ class Shape:
     shape: tuple[int, ...]
 
 
+def started_with() -> dict[str, str]:
+    """The variables that this process was started with; conftest changes os.environ only."""
+    started = Path("/proc/self/environ").read_bytes().split(b"\0")
+    return dict(os.fsdecode(item).split("=", 1) for item in started if b"=" in item)
+
+
 @pytest.fixture(params=["forked", "cold"])
 def ask(
     request: pytest.FixtureRequest, shared_host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
@@ -83,10 +91,7 @@ def ask(
     monkeypatch.setenv(
         "TENSORPOINT_RUNTIME_DIR", str(shared_host.folder) if forked else f"{folder}/none"
     )
-    # What this process was started with; conftest changes os.environ only.
-    started = Path("/proc/self/environ").read_bytes().split(b"\0")
-    variables = dict(os.fsdecode(item).split("=", 1) for item in started if b"=" in item)
-    environment = Environment((shared_host.command()[0],), variables)
+    environment = Environment((shared_host.command()[0],), started_with())
     if forked:
         assert shared_host.client.acquire(environment, wait=True).state == "ready"
 
@@ -176,6 +181,17 @@ def test_a_job_finds_only_what_it_was_given(ask: Any) -> None:
     cwd, first, has_torch, has_ours = ask("environment", 0, list[Any]).value
     assert (cwd, first, has_ours) == (os.getcwd(), ask.folder, False)
     assert has_torch == ask("environment", 0, list[Any]).forked
+
+
+def test_traces_are_forked_from_a_process_that_has_the_tracer(shared_host: Host) -> None:
+    path = Path(__file__).parents[1] / "programs" / "shapes" / "branching.py"
+    environment = replace(environment_of(), variables=started_with())
+    answer = shared_host.client.acquire(environment, wait=True)
+    assert answer.state == "ready", answer
+    request = ShapeRequest(str(path), path.read_text("utf-8"), symbolic=False)
+    with found_by_all(shared_host):
+        outcome = asyncio.run(trace(request, environment))
+    assert outcome.forked and outcome.value is not None and outcome.value.hints, outcome
 
 
 @pytest.mark.parametrize("ask", ["forked"], indirect=True)

@@ -11,6 +11,8 @@ import types
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
+#: Not the agent's: a zygote has both, and the agent's package is more than a folder.
+_PRIVATE_NAME = "_tensorpoint_tracer"
 
 
 def trace(payload, ask):
@@ -27,9 +29,10 @@ def __getattr__(name):
 
 
 def _tracer():
-    for name, folder in (("_tensorpoint", _PACKAGE), ("_tensorpoint.shapes", _PACKAGE / "shapes")):
+    shapes = f"{_PRIVATE_NAME}.shapes"
+    for name, folder in ((_PRIVATE_NAME, _PACKAGE), (shapes, _PACKAGE / "shapes")):
         if name not in sys.modules:
             package = types.ModuleType(name)
             package.__path__ = [str(folder)]
             sys.modules[name] = package
-    return importlib.import_module("_tensorpoint.shapes.tracing.main")
+    return importlib.import_module(f"{shapes}.tracing.main")
