@@ -89,6 +89,18 @@ def test_a_job_whose_zygote_has_gone_meanwhile_runs_afresh(
         assert (outcome.value, outcome.error, outcome.forked) == (42, "", False)
 
 
+def test_a_job_that_is_never_forked_says_why(
+    shared_host: Host, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(write("def double(payload):\n    return 2 * payload\n", "doubling.py").parent)
+    job = jobs.Job("doubling:double", 21, (folder,), seconds=60)
+    environment = Environment((sys.executable,), {**os.environ, "TP_BYTES": "\udcff"})
+    monkeypatch.setenv("TENSORPOINT_RUNTIME_DIR", str(shared_host.folder))
+    outcome = asyncio.run(jobs.run_job(environment, job, int))
+    assert (outcome.value, outcome.forked) == (42, False)
+    assert outcome.note == "a variable of its environment is not UTF-8"
+
+
 def test_a_program_whose_zygote_refuses_runs_afresh(host: Host) -> None:
     answer = host.acquire(**NO_TORCH)
     refusing = Answer("ready", answer.socket, "not its token")

@@ -119,7 +119,7 @@ class Server(LanguageServer):
         self.exit_status = 0
         self._capabilities = Capabilities(types.ClientCapabilities())
         self._configuration = Configuration(self, self._complain)
-        self._traces = Traces(trace, self._changed, self._progress)
+        self._traces = Traces(trace, self._changed, self._progress, self._say_why_cold)
         self._warm = Warm()
         self._measured = MeasuredHints()
         #: Keys of the sources that are open.
@@ -217,6 +217,12 @@ class Server(LanguageServer):
 
     def _complain(self, message: str) -> None:
         self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, message))
+
+    def _say_why_cold(self, why: str) -> None:
+        if why not in self._complained:
+            self._complained.add(why)
+            text = f"Each trace starts a process, without the resident one, and takes longer: {why}"
+            self.window_log_message(types.LogMessageParams(types.MessageType.Warning, text))
 
     # -- documents
 

@@ -81,8 +81,15 @@ class _Entry:
 class Traces:
     """The tables of all sources of one client."""
 
-    def __init__(self, trace: Trace, changed: Callable[[str], None], progress: Progress) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        changed: Callable[[str], None],
+        progress: Progress,
+        say_why_cold: Callable[[str], None],
+    ) -> None:
         self._trace = trace
+        self._say_why_cold = say_why_cold
         self._changed = changed
         self._progress = progress
         self._entries: dict[str, _Entry] = {}
@@ -226,6 +233,8 @@ class Traces:
             *(wanted.path, outcome.seconds, symbolic, outcome.forked),
             *(outcome.error, outcome.traceback),
         )
+        if outcome.note:
+            self._say_why_cold(outcome.note)
         return outcome
 
     def _take(

@@ -56,6 +56,8 @@ class Outcome(Generic[T]):
     seconds: float = 0.0
     #: Whether it ran in a fork of a zygote.
     forked: bool = False
+    #: Why not, where it will be so the next time, too.
+    note: str = ""
 
 
 #: The job's standard input, output and error.
@@ -85,10 +87,12 @@ async def run_job(
     began = time.monotonic()
     client: Client | None = None
     answer: Answer | None = None
+    note = ""
     with contextlib.suppress(NoHost):
         client = Client()
         found = await asyncio.to_thread(client.acquire, environment)
         answer = found if found.state == "ready" else None
+        note = found.note if found.state == "unavailable" else ""
     forked = answer is not None
     value: T | None = None
     error = traceback = ""
@@ -113,7 +117,7 @@ async def run_job(
         error = f"an answer of another kind: {failure}"
     except ValueError:
         error = "it ended without an answer"
-    return Outcome(value, error, traceback, time.monotonic() - began, forked)
+    return Outcome(value, error, traceback, time.monotonic() - began, forked, note)
 
 
 async def _carry_out(

@@ -30,6 +30,7 @@ class Tracer:
         self.gate = asyncio.Event()
         self.gate.set()
         self.answer: Callable[[ShapeRequest], ShapeTable | str] = lambda request: net_table()
+        self.note = ""
 
     async def __call__(
         self, request: ShapeRequest, environment: Environment
@@ -44,7 +45,7 @@ class Tracer:
         answer = self.answer(request)
         if isinstance(answer, str):
             return Outcome(None, answer)
-        return Outcome(answer)
+        return Outcome(answer, note=self.note)
 
 
 class Client:

@@ -47,6 +47,28 @@ def test_hints_come_from_probes_first_and_from_the_symbolic_pass_then() -> None:
     run(body)
 
 
+def shown_in(message: dict[str, Any]) -> list[Any] | None:
+    """The diagnostics that a message publishes; the two passes of a trace publish them each."""
+    published = message.get("method") == "textDocument/publishDiagnostics"
+    return message["params"]["diagnostics"] if published else None
+
+
+def test_it_is_said_once_why_each_trace_takes_long() -> None:
+    async def body(client: Client) -> None:
+        client.tracer.note = "the resident process did not start: no memory"
+        client.open()
+        assert await client.hints() == ALL
+        client.change(NET + "# more\n", 2)
+        assert await client.hints() == ALL
+        said = [each for each in client.messages if each.get("method") == "window/logMessage"]
+        assert [(each["params"]["type"], each["params"]["message"]) for each in said] == [
+            (2, f"Each trace starts a process, without the resident one, and takes longer: {why}")
+            for why in [client.tracer.note]
+        ]
+
+    run(body)
+
+
 def test_a_client_with_refreshes_is_answered_at_once_and_told_later() -> None:
     async def body(client: Client) -> None:
         client.tracer.gate.clear()
@@ -189,9 +211,11 @@ def test_closing_takes_the_diagnostics_away() -> None:
         await client.wait(lambda message: "needs H" in str(message))
         begun = len(client.messages)
         client.notify("textDocument/didClose", textDocument={"uri": URI})
-        told = await client.told("textDocument/publishDiagnostics", begun)
-        assert told["params"]["diagnostics"] == []
+        await client.wait(lambda message: shown_in(message) == [], begun)
         assert await client.hints() == []
+        assert [shown for each in client.messages if (shown := shown_in(each)) is not None][
+            -1
+        ] == []
 
     run(body)
 
@@ -262,8 +286,7 @@ def test_switched_off_it_takes_its_diagnostics_away() -> None:
         begun = len(client.messages)
         settings = {"tensorpoint": {"shapes": {"enable": False}}}
         client.notify("workspace/didChangeConfiguration", settings=settings)
-        told = await client.told("textDocument/publishDiagnostics", begun)
-        assert told["params"]["diagnostics"] == []
+        await client.wait(lambda message: shown_in(message) == [], begun)
 
     run(body)
 
