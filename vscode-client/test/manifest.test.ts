@@ -53,6 +53,19 @@ it('every setting that is declared is read, and the reverse', () => {
   expect(known.sort()).toEqual([...new Set(read)].sort());
 });
 
+it('what the server takes from a configuration is an attribute', () => {
+  const keysOf = (file: string) => {
+    const text = fs.readFileSync(path.join(FOLDER, '../server/tensorpoint/dap', file), 'utf8');
+    const constants = [...text.matchAll(/^[A-Z][A-Z_, ]* = ("\w+"(?:, "\w+")*)$/gm)];
+    return constants.flatMap((match) => [...(match[1] ?? '').matchAll(/\w+/g)].map(([key]) => key));
+  };
+  const both = keysOf('launch.py');
+  expect(both).toContain('precision');
+  const attributes = debuggerOf?.configurationAttributes;
+  expect(Object.keys(attributes?.attach?.properties ?? {})).toEqual(expect.arrayContaining(both));
+  expect(Object.keys(attributes?.launch?.properties ?? {})).toEqual(expect.arrayContaining([...both, ...keysOf('resident.py')]));
+});
+
 it('the templates use attributes and variables that are declared', () => {
   for (const { configuration } of TEMPLATES) {
     const attributes = debuggerOf?.configurationAttributes[configuration.request]?.properties ?? {};
