@@ -463,6 +463,22 @@ def test_a_fault_in_the_tracer_is_said_and_survived() -> None:
     run(body)
 
 
+def test_the_search_for_graph_breaks_can_be_cancelled() -> None:
+    async def body(client: Client) -> None:
+        client.open()
+        assert await client.hints() == ALL
+        client.tracer.gate.clear()
+        number = client.ask(
+            "workspace/executeCommand", command="tensorpoint.graphBreaks", arguments=[URI]
+        )
+        await client.until(lambda: client.tracer.requests[-1].breaks)
+        client.notify("$/cancelRequest", id=number)
+        assert (await client.answer(number))["error"]["code"] == -32800
+        await client.until(lambda: bool(client.tracer.cancelled))
+
+    run(body)
+
+
 def test_graph_breaks_are_asked_for_by_command() -> None:
     async def body(client: Client) -> None:
         client.open()

@@ -57,8 +57,13 @@ export class LanguageServer implements vscode.Disposable {
     }
     const asked = { command: 'tensorpoint.graphBreaks', arguments: [file.toString()] };
     const title = 'Tensorpoint: asking torch.compile for graph breaks';
-    await vscode.window.withProgress({ location: vscode.ProgressLocation.Window, title }, async () => {
-      await this.client?.sendRequest(ExecuteCommandRequest.type, asked);
+    const progress = { location: vscode.ProgressLocation.Notification, title, cancellable: true };
+    await vscode.window.withProgress(progress, async (_, token) => {
+      try {
+        await this.client?.sendRequest(ExecuteCommandRequest.type, asked, token);
+      } catch (error) {
+        if (!token.isCancellationRequested) throw error;
+      }
     });
   }
 
