@@ -8,15 +8,13 @@ import functools
 import logging
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
 from lsprotocol import types
 from pygls.io_ import run_async
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol
-from pygls.protocol.language_server import lsp_method
 from pygls.uris import to_fs_path
 
 from .. import __version__, serving
@@ -35,6 +33,7 @@ from .features.hover import hover
 from .features.inlay_hints import find, inlay_hints, tooltip
 from .features.inline_values import inline_values
 from .measured import MeasuredHints, measured_at
+from .protocol import Protocol
 from .sources import Source, source_of
 from .tracing import Trace, Traces
 from .view import View
@@ -85,25 +84,6 @@ def serve(listen: tuple[str, int] | None, allow_remote: bool, log_dir: Path | No
     return serving.serve("lsp", listen, allow_remote, converse)
 
 
-class _Protocol(LanguageServerProtocol):
-    """pygls's, but that `exit` ends this client's server, not the process with all the others.
-
-    And that a request which it doesn't know is answered also if it has no parameters.
-    """
-
-    def structure_message(self, data: dict[str, Any]) -> Any:
-        """A message as an object, from JSON."""
-        if "jsonrpc" in data and "method" in data:
-            data.setdefault("params", None)
-        return cast("Any", super().structure_message(data))
-
-    @lsp_method(types.EXIT)
-    def lsp_exit(self, *args: Any) -> Generator[Any, Any, None]:
-        """Leave the loop that reads messages."""
-        cast("Server", self._server).leave(0 if self._shutdown else 1)
-        yield from ()  # pygls's handlers are generators, which hand over to ours
-
-
 class Server(LanguageServer):
     """The features, on the tables of what one client has open."""
 
@@ -113,7 +93,7 @@ class Server(LanguageServer):
             __version__,
             types.TextDocumentSyncKind.Incremental,
             _NOTEBOOKS,
-            protocol_cls=_Protocol,
+            protocol_cls=Protocol,
         )
         self.left = threading.Event()
         self.exit_status = 0
