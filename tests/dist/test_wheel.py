@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,8 @@ import pytest
 pytestmark = pytest.mark.xdist_group("dist")
 
 ROOT = Path(__file__).parents[2]
+#: A stand-in of torch.
+STUB = ROOT / "tests" / "protocol" / "stub" / "site-packages"
 PACKAGES = (ROOT / "server" / "tensorpoint", ROOT / "adapters" / "tensorpoint_adapters")
 
 
@@ -109,22 +112,43 @@ def test_doctor_reports_without_torch(installed: Path):
     assert "torch" in report
 
 
-def test_a_program_that_needs_torch_is_told_where_to_find_it(installed: Path, tmp_path: Path):
-    def ran(code: str) -> str:
-        program = tmp_path / "program.py"
-        program.write_text(code)
-        return subprocess.run(
-            [installed / "tensorpoint", "run", program],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        ).stderr
+def _ran(installed: Path, code: str, *options: str, **variables: str) -> tuple[int, str, str]:
+    """Status, stdout and stderr of `tensorpoint run` with a program of this text."""
+    program = installed.parent / "program.py"
+    program.write_text(code)
+    done = subprocess.run(
+        [installed / "tensorpoint", "run", *options, program],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
 
-    told = ran("import torch\n")
-    assert "No module named 'torch'" in told
+
+def test_a_program_that_needs_torch_is_told_where_to_find_it(installed: Path):
+    status, _, told = _ran(installed, "import torch\n")
+    assert status == 1 and "No module named 'torch'" in told
     assert told.endswith("name its interpreter: tensorpoint run --python PATH\n")
-    assert "interpreter" not in ran("print('needs none')\n")
+    status, printed, told = _ran(installed, "print('needs none')\n")
+    assert (status, printed) == (0, "needs none\n") and "interpreter" not in told
+
+
+def test_a_program_is_stopped_by_the_agent_of_the_wheel(installed: Path):
+    code = (
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x\n"
+        "print(Net()(5))\n"
+    )
+    options = ("--on", "layer:Net", "--on-stop", "continue", "--json")
+    status, stopped, printed = _ran(installed, code, *options, PYTHONPATH=str(STUB))
+    assert status == 3, printed
+    stop = json.loads(stopped)
+    assert (stop["event"], stop["module_type"], stop["line"]) == ("layer.entry", "Net", 5)
+    assert printed == "5\n"
 
 
 def test_the_adapter_answers_initialize_with_its_filters(installed: Path):

@@ -64,8 +64,13 @@ def test_next_walks_through_the_modeling_file_and_comes_out_in_the_script(
         assert (reached, line) == (program, expected.user_line)
 
 
-def test_of_an_activation_of_ones_own_in_a_librarys_model_only_ones_own_code_is_listed() -> None:
-    program = FRAMEWORKS / "hf_gpt2.py"
+@pytest.mark.parametrize(
+    ("name", "step"), [("hf_gpt2", "next"), ("hf_trainer", "next"), ("hf_trainer", "stepOut")]
+)
+def test_of_an_activation_of_ones_own_in_a_librarys_model_only_ones_own_code_is_listed(
+    name: str, step: str
+) -> None:
+    program = FRAMEWORKS / f"{name}.py"
     (expected, *_) = load(program).stops
     with Session() as session:
         session.launch(program, justMyCode=True)
@@ -74,5 +79,5 @@ def test_of_an_activation_of_ones_own_in_a_librarys_model_only_ones_own_code_is_
         frames = session.frames(stopped)
         assert {frame["source"]["path"] for frame in frames} == {str(program)}
         assert frames[-1]["line"] == expected.user_line
-        stopped = session.step("stepOut", stopped)
+        stopped = session.step(step, stopped)
         assert place(session, stopped) == (program, expected.user_line)
