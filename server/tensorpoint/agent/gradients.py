@@ -57,6 +57,8 @@ class Gradients:
         self._listeners: dict[str, tuple[Any, ...]] = {}
         #: Those who hear of parameters' gradients, and from which norm on.
         self._hearing: tuple[tuple[Any, float], ...] = ()
+        #: What it has a method for but need not hear of.
+        self.deaf_to: frozenset[str] = frozenset()
         #: By thread that a pass runs on: whether it is suspended and runs the user's expression.
         self._states: dict[int, Any] = {}
         #: By id of the parameter.
@@ -84,6 +86,8 @@ class Gradients:
             (listener, getattr(listener, "least_gradient", -inf))
             for listener in self._listeners["on_parameter_gradient"]
         )
+        # Else module calls would be heard of for nothing: two hooks a module.
+        self.deaf_to = frozenset() if self._hearing else frozenset({"on_root", "on_before_update"})
         if any(self._listeners.values()):
             self._install()
         else:

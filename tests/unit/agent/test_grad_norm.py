@@ -164,3 +164,13 @@ def test_nothing_is_left_on_the_parameters() -> None:
         train(model)
         assert model[0].weight._post_accumulate_grad_hooks
     assert not model[0].weight._post_accumulate_grad_hooks
+
+
+def test_for_the_whole_model_alone_nothing_runs_after_a_layer() -> None:
+    from torch.nn.modules import module as registry
+
+    hooks: Any = registry
+    with armed("grad_norm() > 0"):
+        assert len(hooks._global_forward_pre_hooks) == 1 and not hooks._global_forward_hooks
+    with armed('grad_norm("*") > 0'):  # roots are heard of: they may have new parameters
+        assert hooks._global_forward_hooks
