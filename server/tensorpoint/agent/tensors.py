@@ -363,12 +363,37 @@ def sample_of(
 
 @unseen
 def samples_of(
-    tensors: Sequence[torch.Tensor], whole_up_to: int, size: int, *, copies: bool
+    tensors: Sequence[torch.Tensor], whole_up_to: int, size: int
 ) -> list[torch.Tensor | None]:
-    """`sample_of` of each, as copies or as views."""
+    """`sample_of` of each."""
     look: Any = sample_of.__wrapped__  # type: ignore[attr-defined]
-    found = [look(tensor, whole_up_to, size) for tensor in tensors]
-    return [item if item is None or not copies else item.clone() for item in found]
+    return [look(tensor, whole_up_to, size) for tensor in tensors]
+
+
+@unseen
+def copies_of(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """A copy of each."""
+    return [None if tensor is None else tensor.clone() for tensor in tensors]
+
+
+@unseen
+def samples_again(
+    tensors: Sequence[torch.Tensor],
+    samples: Sequence[torch.Tensor],
+    whole_up_to: int,
+    size: int,
+) -> list[torch.Tensor | None]:
+    """`samples_of` these once more: most were written to where they are, and are seen there."""
+    torch = sys.modules["torch"]
+    kinds, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+    return [
+        sample
+        if type(tensor) in kinds
+        and tensor.layout is strided
+        and tensor.data_ptr() == sample.data_ptr()
+        else samples_of([tensor], whole_up_to, size)[0]
+        for tensor, sample in zip(tensors, samples, strict=True)
+    ]
 
 
 @unseen

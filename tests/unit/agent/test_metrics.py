@@ -131,6 +131,35 @@ def test_update_norm_of_a_large_parameter_is_an_estimate() -> None:
     assert values(agent)[0] == pytest.approx(float((layer.weight - before).norm()), rel=0.03)
 
 
+def test_an_optimizer_that_gives_a_parameter_other_memory() -> None:
+    class Moves(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            for parameter in self.param_groups[0]["params"]:
+                parameter.data = parameter.detach() - 0.5
+
+    layer = nn.Linear(128, 128, bias=False)
+    with armed("update_norm() > 0") as agent:
+        layer.weight.grad = torch.ones(128, 128)
+        Moves(layer.parameters(), lr=0.1).step()
+    assert values(agent)[0] == pytest.approx(64)
+
+
+def test_what_a_container_passes_on_is_measured_for_it_too() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mul_(2)
+
+    model = nn.Sequential(nn.Sequential(nn.Identity()), Writes())
+    with armed('absmax("*") > 1e9', 'absmax("*") > 0') as agent:
+        model(torch.ones(2, 2))
+    assert [(path, event.value) for (_, path, _), (_, event) in zip(agent.stops, agent.calls)] == [
+        ("0.0", 1.0),
+        ("0", 1.0),
+        ("1", 2.0),
+        ("", 2.0),
+    ]
+
+
 def test_a_ratio_of_parameters_that_were_zero_is_not_known() -> None:
     layer = nn.Linear(2, 2)
     nn.init.zeros_(layer.weight)

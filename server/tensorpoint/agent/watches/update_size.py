@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..judge import Judge
 from ..modules import Names
 from ..rules import Rule
-from ..tensors import change_norms, samples_of
+from ..tensors import change_norms, copies_of, samples_again, samples_of
 from .base import Event, Watch
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ class UpdateSize(Watch, ABC):
     def __init__(self, names: Names, judge: Judge) -> None:
         self._names = names
         self._judge = judge
-        #: Of the step that is running: each parameter, a copy of what is compared, and the factor
-        #: that scales up its squares.
-        self._before: list[tuple[torch.Tensor, torch.Tensor, float]] = []
+        #: Of the step that is running: each parameter, what of it is compared, and a copy of that.
+        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         #: Told of the update ratio of each parameter, if somebody keeps it.
         self.note: Callable[[torch.Tensor, float], None] | None = None
         #: By id of a parameter, the modules around it that a rule looks at.
@@ -63,11 +62,11 @@ class UpdateSize(Watch, ABC):
             for parameter in group["params"]
             if parameter.grad is not None and (self._whole or self._is_wanted(parameter))
         ]
-        samples = samples_of(stepped, _WHOLE_UP_TO, _SAMPLE, copies=True)
+        samples = samples_of(stepped, _WHOLE_UP_TO, _SAMPLE)
         self._before = [
-            (parameter, sample, parameter.numel() / max(sample.numel(), 1))
-            for parameter, sample in zip(stepped, samples, strict=True)
-            if sample is not None
+            (parameter, sample, copy)
+            for parameter, sample, copy in zip(stepped, samples, copies_of(samples), strict=True)
+            if sample is not None and copy is not None
         ]
 
     def on_after_update(self, optimizer: Any) -> None:
@@ -76,12 +75,13 @@ class UpdateSize(Watch, ABC):
         if not before:
             return
         parameters = [parameter for parameter, _, _ in before]
-        after = samples_of(parameters, _WHOLE_UP_TO, _SAMPLE, copies=False)
-        changes, sizes = change_norms([old for _, old, _ in before], after)
-        squares = [
-            (parameter, change * sqrt(factor), size * sqrt(factor))
-            for (parameter, _, factor), change, size in zip(before, changes, sizes, strict=True)
-        ]
+        samples = [sample for _, sample, _ in before]
+        after = samples_again(parameters, samples, _WHOLE_UP_TO, _SAMPLE)
+        changes, sizes = change_norms([copy for _, _, copy in before], after)
+        squares: list[tuple[torch.Tensor, float, float]] = []
+        for (parameter, sample, _), change, size in zip(before, changes, sizes, strict=True):
+            factor = sqrt(parameter.numel() / max(sample.numel(), 1))
+            squares.append((parameter, change * factor, size * factor))
         if self.note is not None:
             for parameter, change, size in squares:
                 if size:
