@@ -110,14 +110,138 @@ def test_an_autocast_within_forward_may_hang_on_the_machine(write: Write) -> Non
     assert found["y"] == "f32|f16" and found["exact"] == "f32"
 
 
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = self.fc(x)
+        z = self.norm(y)
+        return z
+
+accelerator = Accelerator({how})
+x = torch.zeros(4, 8)
+model = Net()
+plain = model(x)
+model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
+out = model(x)
+with accelerator.autocast():
+    inside = x @ x.T
+outside = x + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "y", "z", "inside"),
+    [
+        ("mixed_precision='bf16'", "bf16", "bf16|f32", "bf16"),
+        ("cpu=True, mixed_precision='bf16'", "bf16", "bf16", "bf16"),
+        ("mixed_precision='fp16'", "f32|f16", "f32", "f32|f16"),
+        ("mixed_precision='fp16', cpu=True", "f32", "f32", "f32"),
+        ("True, False, 'bf16'", "bf16", "bf16|f32", "bf16"),
+        ("mixed_precision='bf16' if torch.cuda.is_bf16_supported() else 'no'",
+         "f32|bf16|f16", "f32", None),
+        ("mixed_precision='no'", "f32", "f32", "f32"),
+        ("", "f32", "f32", None),  # `accelerate launch` knows
+        ("mixed_precision=print()", "f32", "f32", None),
+    ],
+)  # fmt: skip
+def test_accelerate_has_the_model_under_the_precision_that_it_was_told(
+    write: Write, how: str, y: str, z: str, inside: str | None
+) -> None:
+    found = dtypes(write(ACCELERATED.format(how=how)))
+    assert (found["y"], found["z"], found.get("inside")) == (y, z, inside)
+    assert found["plain"] == found["out"] == found["outside"] == "f32"
+
+
+TRAINED = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x, labels=None):
+        y = self.fc(x)
+        z = self.norm(y)
+        return {{"loss": z.mean(), "logits": z}}
+
+class MyTrainer(Trainer):
+    pass
+
+def main(dataset):
+    arguments = TrainingArguments("out", {how})
+    trainer = MyTrainer(model=Net(), args=arguments, train_dataset=dataset)
+    trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "y", "z"),
+    [
+        ("bf16=True", "bf16", "f32"),
+        ("bf16=True, use_cpu=True", "bf16", "bf16"),
+        ("fp16=True", "f32|f16", "f32"),
+        ("fp16=True, use_cpu=True", "f32", "f32"),
+        ("bf16=torch.cuda.is_bf16_supported(), fp16=not torch.cuda.is_bf16_supported()",
+         "f32|bf16|f16", "f32"),
+        ("bf16=False", "f32", "f32"),
+    ],
+)  # fmt: skip
+def test_a_trainer_has_the_model_under_the_precision_of_its_arguments(
+    write: Write, how: str, y: str, z: str
+) -> None:
+    found = dtypes(write(TRAINED.format(how=how)))
+    assert (found["y"], found["z"]) == (y, z)
+
+
+def test_lightning_has_its_own_calls_under_the_precision(write: Write) -> None:
+    text = """
+    import lightning as L
+    import torch
+
+    class Net(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            y = self.fc(x)
+            return y
+
+        def training_step(self, batch, batch_idx):
+            x, labels = batch
+            loss = torch.nn.functional.cross_entropy(self(x), labels)
+            scores = self(x).softmax(-1)
+            return loss
+
+    trainer = L.Trainer(precision="bf16-mixed", max_epochs=3)
+    net = Net()
+    trainer.fit(net, None)
+    """
+    found = dtypes(write(text))
+    assert (found["y"], found["loss"], found["scores"]) == ("bf16", "f32", "bf16|f32")
+
+
 def test_lines_under_an_autocast_that_is_not_known_have_no_hint(write: Write) -> None:
     text = """
     import torch
-    from accelerate import Accelerator
+    from lightning.fabric import Fabric
 
-    accelerator = Accelerator(mixed_precision="fp16")
+    fabric = Fabric(precision="16-mixed")
     x = torch.zeros(4, 8)
-    with accelerator.autocast():
+    with fabric.autocast():
         inside = x @ x.T
     outside = x + 1
     """

@@ -44,7 +44,7 @@ def names(table: ShapeTable) -> dict[str, str]:
     return {name: text for (_, name), text in shown(table).items()}
 
 
-@pytest.mark.parametrize("name", ["training", "language", "mixed"])
+@pytest.mark.parametrize("name", ["training", "language", "mixed", "accelerated"])
 def test_lines_have_what_the_comments_say_and_nothing_is_done(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +65,7 @@ def test_lines_have_what_the_comments_say_and_nothing_is_done(
     assert {hint.origin for hint in table.hints} == {"probed"}
 
 
-@pytest.mark.parametrize("name", ["training", "language", "mixed"])
+@pytest.mark.parametrize("name", ["training", "language", "mixed", "accelerated"])
 def test_a_real_run_has_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,28 +2,34 @@
 
 `with torch.autocast("cuda", dtype=torch.bfloat16): loss = step(model, batch)`: the lines of the
 model's `forward` have what they have there, and so has what `step` calls. A model that is called
-with and without, trained and evaluated, has both.
+with and without, trained and evaluated, has both. A framework that was told of mixed precision has
+the model under it wherever it is called (`frameworks`).
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from .casting import NO_CASTING, Casting, Castings, autocast_of, casting_of, machines_for
-from .machines import (
-    HERE,
-    Machine,
-    arguments_of,
-    assigned_autocasts,
-    called_autocast,
-    hanging,
+from .casting import (
+    NO_CASTING,
+    Casting,
+    Castings,
+    autocast_of,
+    casting_of,
+    castings_made_by,
+    is_autocast,
 )
+from .frameworks import WORDS as FRAMEWORKS
+from .frameworks import accelerated, autocasts_of
+from .machines import Machine, arguments_of, assigned_autocasts, called_autocast, hanging, last_name
 from .source import FileModule
 from .values import Unknown, Values
 
+#: A file that has none of them calls nothing under an autocast.
+WORDS = ("autocast", *FRAMEWORKS)
 #: Names of models of which nobody says what they are.
 MODELS = {"model", "net", "network", "module"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -36,29 +42,39 @@ def castings_of(file: FileModule, values: Values, kind: Any, *, alone: bool) -> 
 
     `alone`: what is called `model` is one of these.
     """
-    if "autocast" not in file.source.text or not inspect.isclass(kind):
+    if not any(word in file.source.text for word in WORDS) or not inspect.isclass(kind):
         return ()
     finder = _Finder(file, values)
     found: dict[tuple[Casting | None, Machine], None] = {}
+
+    def is_model(node: ast.expr, call: ast.Call) -> bool:
+        return _is_model(node, call, values, kind, alone)
+
+    for made, always in autocasts_of(file.source.tree, file.source.path, values, is_model):
+        found.update(dict.fromkeys(castings_made_by(made)))
+        if always:  # it is within any other
+            return tuple(found)
     for call in values.calls:
-        if _calls(call, values, kind, alone):
+        if _calls(call, is_model):
             found.update(dict.fromkeys(finder.around(call)))
     return tuple(found)
 
 
-def _calls(call: ast.Call, values: Values, kind: Any, alone: bool) -> bool:
+def _calls(call: ast.Call, is_model: Callable[[ast.expr, ast.Call], bool]) -> bool:
     """Whether it calls a module of the class."""
     function = call.func
-    if not isinstance(function, (ast.Name, ast.Attribute)):
-        return False
     if isinstance(function, ast.Attribute) and function.attr == "forward":
         function = function.value
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-    likely = alone and name.lower() in (*MODELS, kind.__name__.lower())
-    if not likely and not isinstance(function, ast.Name):
+    return isinstance(function, (ast.Name, ast.Attribute)) and is_model(function, call)
+
+
+def _is_model(node: ast.expr, call: ast.Call, values: Values, kind: Any, alone: bool) -> bool:
+    """Whether an expression, where the call stands, is a module of the class."""
+    likely = alone and last_name(node).lower() in (*MODELS, kind.__name__.lower())
+    if not likely and not isinstance(node, (ast.Name, ast.Call)):
         return False
     try:
-        found = values.near(function, call)
+        found = values.near(node, call)
     except Unknown:
         return likely
     found = getattr(found, "module", found)
@@ -103,6 +119,9 @@ class _Finder:
     def _of(self, node: ast.expr, call: ast.Call) -> Castings:
         """What a context manager switches on, here and on other machines; none if it is another."""
         made, hangs = called_autocast(node), False
+        if made is not None and not self._is_torch(made, call):
+            known = accelerated(self._tree, self._path, self._values, made)
+            return next((castings_made_by(each) if each else () for each in known), ())
         if made is None and isinstance(node, (ast.Name, ast.Attribute)):
             name = node.id if isinstance(node, ast.Name) else node.attr
             made, hangs = next(assigned_autocasts(self._tree, name), None), True
@@ -112,9 +131,16 @@ class _Finder:
         if hangs and not self._is_on(node, call):  # `nullcontext() if device == "cpu" else ...`
             context.hanging = {*context.hanging, "enabled"}
             context._enabled = False
-        here = casting_of(context)
-        others = [(casting_of(context, each), each) for each in machines_for(context)]
-        return ((here, HERE), *(each for each in others if each[0] != here))
+        return castings_made_by(context)
+
+    def _is_torch(self, made: ast.Call, call: ast.Call) -> bool:
+        """Whether it makes torch's autocast, as far as can be told; a framework has methods."""
+        if not isinstance(made.func, ast.Attribute):
+            return True
+        try:
+            return is_autocast(self._values.near(made.func, call))
+        except Unknown:
+            return not [*accelerated(self._tree, self._path, self._values, made)]
 
     def _is_on(self, node: ast.expr, call: ast.Call) -> bool:
         try:

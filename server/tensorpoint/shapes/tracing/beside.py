@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .autocasts import castings_of
+from .autocasts import WORDS, castings_of
 from .casting import Castings
 from .examples import calls_of
 from .rewriting import Source
@@ -51,12 +51,14 @@ class Beside:
 
     def castings(self, name: str, *, alone: bool) -> Iterator[Castings]:
         """The autocasts under which other files call a class of the file."""
-        for file, values, kind in self._using(name, "autocast"):
+        for file, values, kind in self._using(name, WORDS):
             yield castings_of(file, values, kind, alone=alone)
 
-    def _using(self, name: str, word: str = "") -> Iterator[tuple[FileModule, Values, Any]]:
+    def _using(
+        self, name: str, words: Sequence[str] = ("",)
+    ) -> Iterator[tuple[FileModule, Values, Any]]:
         """Files that call something of the file, with what that is there; those with a word."""
-        for path in self._mentioning(name, word):
+        for path in self._mentioning(name, words):
             found = self._open(path)
             kind = found[0].namespace.get(name) if found else None
             if found is not None and kind is not None and self._is_ours(kind, path):
@@ -70,8 +72,8 @@ class Beside:
         file = getattr(module, "__file__", None)
         return file is not None and os.path.realpath(file) == os.path.realpath(self._path)
 
-    def _mentioning(self, name: str, word: str) -> Iterator[Path]:
-        """Files that import the file, call something of that name and have this word."""
+    def _mentioning(self, name: str, words: Sequence[str]) -> Iterator[Path]:
+        """Files that import the file, call something of that name and have one of the words."""
         uses = re.compile(rf"\b{re.escape(name)}\(")
         for path in self._others():
             try:
@@ -80,7 +82,9 @@ class Beside:
                 text = path.read_text("utf-8")
             except (OSError, UnicodeError):
                 continue
-            if self._path.stem not in text or word not in text or not uses.search(text):
+            if self._path.stem not in text or not uses.search(text):
+                continue
+            if not any(word in text for word in words):
                 continue
             if self._imported_in(text):
                 yield path

@@ -120,6 +120,13 @@ def machines_for(context: Any) -> list[Machine]:
     return others(getattr(context, "hanging", ()))
 
 
+def castings_made_by(context: Any) -> Castings:
+    """What an autocast switches on, here and on other machines."""
+    here = casting_of(context)
+    others = [(casting_of(context, each), each) for each in machines_for(context)]
+    return ((here, HERE), *(each for each in others if each[0] != here))
+
+
 @contextlib.contextmanager
 def under(casting: Casting | None, machine: Machine = HERE) -> Generator[set[str]]:
     """Runs what is within under an autocast, on such a machine.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,12 +47,25 @@ def hanging(path: str, line: int) -> Collection[str]:
     return _by_line("".join(linecache.getlines(path))).get(line, ())
 
 
+def arguments_hanging(path: str, arguments: Iterable[ast.expr]) -> bool:
+    """Whether one of these expressions of a file hangs on the machine."""
+    text = "".join(linecache.getlines(path))
+    if not _ASKS.search(text):
+        return False
+    names = _names_of(text)
+    return any(_hangs(each, names) for each in arguments)
+
+
+@lru_cache(8)
+def _names_of(text: str) -> set[str]:
+    return _hanging_names(ast.parse(text))
+
+
 @lru_cache(8)
 def _by_line(text: str) -> dict[int, frozenset[str]]:
     if "autocast" not in text or not _ASKS.search(text):
         return {}
-    tree = ast.parse(text)
-    names = _hanging_names(tree)
+    tree, names = ast.parse(text), _names_of(text)
     found: dict[int, frozenset[str]] = {}
     for node in ast.walk(tree):
         if called_autocast(node) is None:
@@ -67,7 +80,7 @@ def _by_line(text: str) -> dict[int, frozenset[str]]:
 
 def called_autocast(node: ast.AST) -> ast.Call | None:
     """A call of something of that name."""
-    if isinstance(node, ast.Call) and _last_name(node.func) == "autocast":
+    if isinstance(node, ast.Call) and last_name(node.func) == "autocast":
         return node
     return None
 
@@ -83,9 +96,19 @@ def arguments_of(call: ast.Call) -> dict[str, ast.expr]:
 
 def assigned_autocasts(tree: ast.AST, name: str) -> Iterator[ast.Call]:
     """The calls of an autocast in what is assigned to a name, or to an attribute."""
-    for assigned, value in _assigned(tree):
-        if assigned == name:
-            yield from filter(None, map(called_autocast, ast.walk(value)))
+    for each in _values_of(tree, name):
+        yield from filter(None, map(called_autocast, ast.walk(each)))
+
+
+def assigned_calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+    """The calls that are assigned to a name, or to an attribute."""
+    for each in _values_of(tree, name):
+        if isinstance(each, ast.Call):
+            yield each
+
+
+def _values_of(tree: ast.AST, name: str) -> Iterator[ast.expr]:
+    return (value for assigned, value in _assigned(tree) if assigned == name)
 
 
 def _hanging_names(tree: ast.AST) -> set[str]:
@@ -108,18 +131,19 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         else:
             continue
         for target in targets:
-            name = _last_name(target)
+            name = last_name(target)
             if name and node.value is not None:
                 yield name, node.value
 
 
 def _hangs(value: ast.expr, names: Collection[str]) -> bool:
-    if any(_last_name(node) in names for node in ast.walk(value)):
+    if any(last_name(node) in names for node in ast.walk(value)):
         return True
     return bool(_ASKS.search(ast.unparse(value)))
 
 
-def _last_name(node: ast.AST) -> str:
+def last_name(node: ast.AST) -> str:
+    """Of a name or an attribute."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

@@ -301,7 +301,7 @@ class _Table:
     def _castings(self, name: str) -> Castings:
         """The autocasts under which a class is called, in the file, or else in those beside it."""
         kind = self._file.namespace.get(name)
-        if self._object or not inspect.isclass(kind):
+        if self._object or not inspect.isclass(kind) or method not in ("", "training_step"):
             return ()
         found = castings_of(self._file, self.values, kind, alone=self._alone)
         return found or joined(self.beside.castings(name, alone=self._alone))
@@ -321,6 +321,7 @@ class _Table:
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+        name, _, method = name.partition(".")
         self._flip_seconds -= time.monotonic() - began
 
 

@@ -30,6 +30,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from . import guarding
+from .accelerators import PREPARING, Accelerator, is_accelerator
 from .casting import is_autocast
 from .guarding import can_be_guarded, guarded_function, guarded_script
 from .modes import TooLong
@@ -99,6 +100,8 @@ class Script:
         self.called: dict[str, dict[str, Any]] = {}
         #: The models that were given what is not known.
         self.wanting: set[type] = set()
+        #: Modules that an accelerator was given, by their ids.
+        self._prepared: dict[int, tuple[Any, Accelerator]] = {}
         #: The sites of what is guarded, and those that no run is sure of.
         self.sites: set[int] = set()
         self.unstable: set[int] = set()
@@ -120,6 +123,7 @@ class Script:
         namespace = {**self._file.namespace, "__name__": "__main__"}
         namespace["__builtins__"] = vars(builtins)
         self._now = self._begin(namespace, inputs)
+        self._prepared.clear()
         with self._ending():
             exec(self._script(), namespace)
 
@@ -206,6 +210,8 @@ class Script:
         """What is called in the place of a function."""
         if time.monotonic() > self._now.end:
             raise TooLong
+        if is_accelerator(function):
+            return Accelerator
         if isinstance(function, Unknown) or is_stub(function):
             return SHUT if number == guarding.AUTOCAST else UNKNOWN
         name = getattr(function, "__name__", "")
@@ -226,6 +232,8 @@ class Script:
     def _called(self, function: Any, number: int, args: Any, kwargs: Any) -> Any:
         """A call that is made, or not."""
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+        if isinstance(owner, Accelerator):
+            return self._accelerated(owner, function, name, args, kwargs)
         if name == "autocast":  # a framework's may be of any dtype
             known = is_autocast(function) and not has_unknown([args, kwargs])
             return function(*args, **kwargs) if known else SHUT
@@ -256,10 +264,22 @@ class Script:
             return UNKNOWN
         if allowed == "make":
             return self._module(function, number, args, kwargs)
+        prepared = self._prepared.get(id(function))
+        if prepared is not None:
+            return prepared[1].call(function, args, kwargs)
         result = function(*args, **kwargs)
         if isinstance(result, torch.Tensor) and result.device.type != "meta":
             return result.to("meta")  # from numpy
         return result
+
+    def _accelerated(
+        self, owner: Accelerator, function: Any, name: str, args: Any, kwargs: Any
+    ) -> Any:
+        """A call of an accelerator's method."""
+        if name in PREPARING:
+            modules = [each for each in args if isinstance(each, torch.nn.Module)]
+            self._prepared.update({id(each): (each, owner) for each in modules})
+        return function(*args, **kwargs)
 
     def _verdict(self, function: Any) -> Verdict:
         if getattr(function, "__code__", None) in self._guarded:
