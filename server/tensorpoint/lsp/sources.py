@@ -11,11 +11,10 @@ from lsprotocol import types
 from pygls.uris import to_fs_path
 from pygls.workspace import Workspace
 
+from ..shapes.notebooks import python_of
+
 #: As the protocol and Python count lines; `str.splitlines` knows more ends than both.
 _END_OF_LINE = re.compile(r"\r\n|\r|\n")
-#: IPython's own lines, which Python does not read: `%time`, `!pip install`, `?help`; but not an
-#: expression that goes on with `% 2` or `!= 2`.
-_MAGIC = re.compile(r"\s*(?:%%?\w|!(?!=)|\?)")
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Source:
         """What Python reads, line for line and column for column."""
         if not self.is_notebook:
             return "\n".join(self.lines)
-        return "\n".join("" if _MAGIC.match(line) else line for line in self.lines)
+        return python_of(self.lines)
 
     def part(self, uri: str) -> Part | None:
         """The part that is this document."""

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tokenize
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from .amounts import amount
 from .branches import PRELUDE
 from .calling import environment_of, trace
 from .measured import calls_in_last_run, measured_hints, with_measured
+from .notebooks import BadNotebook, Notebook
 from .project import BadProject, calls_in_project
 
 #: What JSON has beside the place.
@@ -46,11 +48,15 @@ class Options:
 
 def shapes(options: Options) -> int:
     """`tensorpoint shapes`: 1 if there are errors in the shapes, 2 if there is no table."""
+    notebook: Notebook | None = None
     try:
         text = source_of(options.file) if options.file else ""
+        if options.file and options.file.endswith(".ipynb"):
+            notebook = Notebook(text)
+            text = notebook.text
         if options.config:
             Path(options.config).read_bytes()
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+    except (OSError, UnicodeDecodeError, SyntaxError, BadNotebook) as error:
         where = "" if isinstance(error, OSError) else f"{options.file}: "
         print(f"tensorpoint shapes: {where}{error}", file=sys.stderr)
         return 2
@@ -63,6 +69,7 @@ def shapes(options: Options) -> int:
         config=os.path.abspath(options.config) if options.config else "",
         plugins=options.plugins,
         breaks=options.breaks,
+        own_specs=True,
     )
     if options.file:
         try:
@@ -87,11 +94,12 @@ def shapes(options: Options) -> int:
             print(f"tensorpoint shapes: {error}", file=sys.stderr)
             return 2
     if options.as_json:
-        print(json.dumps(as_json(table), indent=2, ensure_ascii=False))
+        print(json.dumps(as_json(table, notebook), indent=2, ensure_ascii=False))
     else:
         if not options.file and table.path:  # where the installed class is
             text = source_of(table.path)
-        _print(Console(highlight=False, emoji=False, soft_wrap=True), table, text)
+        lines = notebook.lines if notebook else text.split("\n")
+        _print(Console(highlight=False, emoji=False, soft_wrap=True), table, lines, notebook)
     if any(each.severity == "error" for each in table.diagnostics):
         return 1
     if not (table.calls or table.untraced or table.hints):
@@ -106,20 +114,25 @@ def shapes(options: Options) -> int:
 
 
 def source_of(path: str) -> str:
-    """The text of a Python file, in the encoding that it says."""
+    """The text of a Python file, in the encoding that it says; that of a notebook."""
+    if path.endswith(".ipynb"):
+        return Path(path).read_text("utf-8")
     with tokenize.open(path) as file:
         return file.read()
 
 
-def as_json(table: ShapeTable) -> dict[str, Any]:
-    """The table for programs; `target` is the first traced call, `others` are the rest."""
+def as_json(table: ShapeTable, notebook: Notebook | None = None) -> dict[str, Any]:
+    """The table for programs; `target` is the first traced call, `others` are the rest.
+
+    What is in a notebook has a `cell`, of its code cells, and its lines are those of the cell.
+    """
     first: dict[str, Any] = {"target": None, "inputs": [], "assumptions": []}
     if table.calls:
         first = _call(table.calls[0])
     return {
         **first,
-        "hints": [_fields(each, _HINT) for each in table.hints],
-        "diagnostics": [_fields(each, _DIAGNOSTIC) for each in table.diagnostics],
+        "hints": [_fields(each, _HINT, notebook) for each in table.hints],
+        "diagnostics": [_fields(each, _DIAGNOSTIC, notebook) for each in table.diagnostics],
         "others": [_call(each) for each in table.calls[1:]],
         "untraced": list(table.untraced),
     }
@@ -150,14 +163,22 @@ def _call(call: TracedCall) -> dict[str, Any]:
     }
 
 
-def _fields(found: ShapeHint | ShapeDiagnostic, names: tuple[str, ...]) -> dict[str, Any]:
-    return {**asdict(found.span), **{name: getattr(found, name) for name in names}}
+def _fields(
+    found: ShapeHint | ShapeDiagnostic, names: tuple[str, ...], notebook: Notebook | None
+) -> dict[str, Any]:
+    place: dict[str, Any] = asdict(found.span)
+    if notebook is not None:
+        place["cell"], place["line"] = notebook.place(found.span.line)
+        place["end_line"] = notebook.place(found.span.end_line)[1]
+    return {**place, **{name: getattr(found, name) for name in names}}
 
 
 # -- text
 
 
-def _print(console: Console, table: ShapeTable, text: str) -> None:
+def _print(
+    console: Console, table: ShapeTable, lines: Sequence[str], notebook: Notebook | None
+) -> None:
     for call in table.calls:
         _print_call(console, call)
     notes: dict[int, list[str]] = {}
@@ -171,13 +192,13 @@ def _print(console: Console, table: ShapeTable, text: str) -> None:
     faults: dict[int, list[ShapeDiagnostic]] = {}
     for found in table.diagnostics:
         faults.setdefault(found.span.line, []).append(found)
-    lines = text.split("\n")
     for number in sorted(_shown(notes.keys() | faults.keys(), len(lines))):
         code = escape(lines[number - 1])
         said = escape("   ".join(notes.get(number, ())))
-        console.print(f"[dim]{number:4}[/] {code}" + (f"  [cyan]# {said}[/]" if said else ""))
+        place = str(number) if notebook is None else "{}:{}".format(*notebook.place(number))
+        console.print(f"[dim]{place:>4}[/] {code}" + (f"  [cyan]# {said}[/]" if said else ""))
         for found in faults.get(number, ()):
-            color, indent = _COLORS[found.severity], " " * (5 + found.span.col)
+            color, indent = _COLORS[found.severity], " " * (max(4, len(place)) + 1 + found.span.col)
             console.print(f"{indent}[{color}]^ {found.severity}: {escape(found.message)}[/]")
     for reason in table.untraced:
         console.print(f"[yellow]not traced:[/] {escape(reason)}")

@@ -62,6 +62,8 @@ class ShapeRequest:
     plugins: tuple[str, ...] = ()
     #: Whether torch.compile is asked where it would break the graph, which takes seconds.
     breaks: bool = False
+    #: Whether `specs` are of this file: what they name has to be there.
+    own_specs: bool = False
 
 
 @dataclass(frozen=True)

@@ -322,16 +322,27 @@ def _ordered(
 
 def parameters_of(module: Any) -> dict[str, inspect.Parameter]:
     """What `forward` takes, by name."""
-    function = module.forward
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in _signature(module).items() if p.kind not in variable}
+
+
+def unknown_of(module: Any, spec: Spec) -> list[str]:
+    """The inputs of a specification that `forward` doesn't take."""
+    parameters = _signature(module)
+    if not parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return []
+    return [name for name in spec.inputs if name not in parameters]
+
+
+def _signature(module: Any) -> Mapping[str, inspect.Parameter]:
+    """All that `forward` takes; nothing where that can't be told."""
     try:
         try:
-            signature = inspect.signature(function, eval_str=True)
+            return inspect.signature(module.forward, eval_str=True).parameters
         except Exception:  # names that are there for type checkers only: annotations stay text
-            signature = inspect.signature(function)
+            return inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
         return {}
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {n: p for n, p in signature.parameters.items() if p.kind not in variable}
 
 
 def _meet(

@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from .faults import (
 )
 from .flips import Ask, Flips
 from .gradients import gradient_cuts
+from .guessing import parameters_of, unknown_of
 from .hints import hints_of, merged, text_of
 from .inputs import (
     BadSpec,
@@ -66,6 +67,7 @@ from .probing import Failed, Probed
 from .quiet import keep_quiet
 from .rewriting import Source
 from .scripted import traced_scripts
+from .sizes import clash_of
 from .source import FileModule
 from .symbolic import Symbolic, agreeing, conditions_of, trace_symbolic
 from .targets import (
@@ -85,8 +87,11 @@ from .values import Values
 _SYMBOLIC_SECONDS = 20.0
 #: For the other sides of branches: of one call, and of all in a file.
 _FLIP_SECONDS, _ALL_FLIP_SECONDS = 6.0, 15.0
-#: After that faults are no longer looked for in what else is in the file: hints come first.
+#: After that faults are no longer looked for in what else is in the file: hints come first. By the
+#: clock, as the limit of a job is (`calling.SECONDS`), on a busy machine too.
 _THOROUGH_SECONDS = 25.0
+#: What is begun before that gets so long at least.
+_LEAST_SECONDS = 5.0
 _OURS = str(Path(__file__).parents[2])
 #: What a project says that says nothing: of inputs, and of what makes the module.
 _NOTHING = (Spec(), "")
@@ -144,19 +149,31 @@ def table_of(
     plugins.put_in_place(file.namespace)
     table = _Table(file, request, ask, plugins, names, seconds)
     table.untraced += [*file.problems, *plugins.problems]
+    every: dict[str, Made] = {}
     for name in names:
         owner = name.partition(".")[0]
         try:
             if request.object:
-                made = make_object(file, name, request.config)
+                every[name] = make_object(file, name, request.config)
             else:
                 factory = settings.get(owner, settings.get("", _NOTHING))[1]
-                made = make_target(file, name, table.values, factory)
+                every[name] = make_target(file, name, table.values, factory)
         except CannotMake as error:
             table.untraced.append(str(error))
+    if request.own_specs and (refused := _not_taken(given, every)):
+        return ShapeTable(file.source.path, untraced=(refused,))
+    for name, made in every.items():
+        own = [specs.get(name), settings.get(name, _NOTHING)[0]]
+        table.untraced += [why for each in own if each and (why := _not_taken(each, {name: made}))]
+        written = [*own, settings.get("", _NOTHING)[0]]
+        spec = _joined([given, *(each for each in written if each)])
+        if clash := clash_of(spec.limits):
+            size = clash[0].split()[0]
+            table.untraced.append(f"{name}: no size {size} satisfies {' and '.join(clash)}")
             continue
-        written = [specs.get(name), settings.get(name, _NOTHING)[0], settings.get("", _NOTHING)[0]]
-        table.add(name, made, _joined([given, *(each for each in written if each)]))
+        table.add(name, made, spec)
+    if request.own_specs and (refused := _without_size(given, table.calls)):
+        return ShapeTable(file.source.path, untraced=(refused,))
     if not request.class_name and not request.object:
         table.add_functions()
         table.add_scripts()
@@ -230,7 +247,7 @@ class _Table:
             if not thorough:
                 self.hints += hints_of(found, source, self._file.sites)
                 return
-            symbolic = trace_symbolic(found, source, _SYMBOLIC_SECONDS)
+            symbolic = trace_symbolic(found, source, self._at_most(_SYMBOLIC_SECONDS))
             self.conditions += [
                 dataclasses.replace(each, call=name) for each in conditions_of(symbolic)
             ]
@@ -254,6 +271,10 @@ class _Table:
         self.diagnostics += faults
         if not faults:
             self.untraced.append(_why_not(name, found[0] if found else None))
+
+    def _at_most(self, seconds: float) -> float:
+        """How long a pass may take: one that began late must not take the hints with it."""
+        return min(seconds, max(self._end - time.monotonic(), _LEAST_SECONDS))
 
     def add_functions(self) -> None:
         """Trace the functions that nothing traced so far has called, and that the file calls."""
@@ -300,6 +321,7 @@ class _Table:
 
     def _castings(self, name: str) -> Castings:
         """The autocasts under which a class is called, in the file, or else in those beside it."""
+        name, _, method = name.partition(".")
         kind = self._file.namespace.get(name)
         if self._object or not inspect.isclass(kind) or method not in ("", "training_step"):
             return ()
@@ -317,11 +339,10 @@ class _Table:
         began = time.monotonic()
         flips = Flips(
             *(found, self._file.source, self._file.sites),
-            *(_smt(rules), self._ask, min(_FLIP_SECONDS, self._flip_seconds)),
+            *(_smt(rules), self._ask, self._at_most(min(_FLIP_SECONDS, self._flip_seconds))),
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
-        name, _, method = name.partition(".")
         self._flip_seconds -= time.monotonic() - began
 
 
@@ -341,6 +362,29 @@ def _joined(specs: Sequence[Spec]) -> Spec:
         joined.inputs = {**each.inputs, **joined.inputs}
         joined.limits += [limit for limit in each.limits if limit not in joined.limits]
     return joined
+
+
+def _not_taken(spec: Spec, every: Mapping[str, Made]) -> str:
+    """What a specification says of arguments that none of these takes, with those that they do."""
+    for argument in spec.inputs if every else ():
+        if all(argument in unknown_of(made.module, spec) for made in every.values()):
+            known = [f"{name}({', '.join(parameters_of(m.module))})" for name, m in every.items()]
+            return (
+                f"a specification says what {argument} is, but there is no such argument: "
+                f"{' or '.join(known)}"
+            )
+    return ""
+
+
+def _without_size(spec: Spec, calls: Sequence[TracedCall]) -> str:
+    """A limit of a size that no input has, with those that there are."""
+    sizes = dict.fromkeys(name for call in calls for name in call.sizes)
+    for limit in spec.limits if calls else ():
+        name = limit.split()[0]
+        if name not in sizes:
+            known = f"there are {', '.join(sizes)}" if sizes else "they are all numbers"
+            return f"the limit {limit}: no input has a size {name}; {known}"
+    return ""
 
 
 def _smt(limits: list[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,12 @@ from dataclasses import dataclass, field
 from .inputs import Input, Sizes, limits_on
 
 PROBES = 5
+#: With fewer any rule would do.
+_FEWEST = 3
+#: Turns of the divisors of limits among which sizes are chosen.
+_SPREAD = 64
+#: Divisors of limits may have so many sizes in common: some 10 ms.
+_LONGEST_TURN = 1024
 
 _SPATIAL = {
     "H": (193, 127, 256, 75, 165),
@@ -105,10 +112,40 @@ class Plan:
 
 def plans(symbols: Sequence[str], limits: Sequence[str]) -> Iterator[Plan]:
     """What to try, in order."""
+    usual = _plan(symbols, _LENGTHS, 1)
+    if sum(fits(limits, sizes) for sizes in usual.probes) < _FEWEST:
+        within = _within(symbols, limits, usual)
+        if within is not None:
+            yield within
     for plan in _plans(symbols):
         probes = tuple(sizes for sizes in plan.probes if fits(limits, sizes))
-        if len(probes) >= 3 or (probes and not symbols):
+        if len(probes) >= _FEWEST or (probes and not symbols):
             yield dataclasses.replace(plan, probes=probes)
+
+
+def _within(symbols: Sequence[str], limits: Sequence[str], usual: Plan) -> Plan | None:
+    """The usual sizes, but for symbols whose limits leave these out."""
+    columns = {name: [sizes[name] for sizes in usual.probes] for name in symbols}
+    fixed: dict[str, int] = {}
+    multiples: dict[str, int] = {}
+    for name in symbols:
+        own = limits_on(limits, {name})
+        if all(fits(own, {name: size}) for size in columns[name]):
+            continue
+        turn, near = _near_bounds(own)
+        low = next((size for size in near if fits(own, {name: size})), None)
+        if low is None:
+            return None
+        tried = sorted({*near, *range(low, low + turn * _SPREAD, turn)})
+        allowed = [size for size in tried if fits(own, {name: size})]
+        few = allowed[:: -(-len(allowed) // PROBES)]
+        columns[name] = [size for size, _ in zip(itertools.cycle(few), usual.probes)]
+        if len(allowed) == 1:
+            fixed[name] = low
+        elif turn > 1 and all(size % turn == 0 for size in allowed):
+            multiples[name] = turn
+    probes = [{name: columns[name][i] for name in symbols} for i in range(len(usual.probes))]
+    return Plan(tuple(probes), multiples, fixed=fixed)
 
 
 def _plans(symbols: Sequence[str]) -> Iterator[Plan]:
@@ -163,6 +200,36 @@ def _plan(
 def fits(limits: Sequence[str], sizes: Sizes) -> bool:
     """Whether sizes keep to the limits of a specification; limits of other symbols hold."""
     return all(eval(limit, {"__builtins__": {}}, dict(sizes)) for limit in limits_on(limits, sizes))
+
+
+def clash_of(limits: Sequence[str]) -> tuple[str, ...]:
+    """The fewest limits of one size that no size keeps to; nothing if there is one that does."""
+    of: dict[str, list[str]] = {}
+    for limit in dict.fromkeys(limits):
+        of.setdefault(limit.split()[0], []).append(limit)
+    for name, own in of.items():
+        _, tried = _near_bounds(own)
+        if not tried:
+            continue
+        kept = {limit: {size for size in tried if fits([limit], {name: size})} for limit in own}
+        for count in range(1, len(own) + 1):
+            for some in itertools.combinations(own, count):
+                if not set.intersection(*(kept[each] for each in some)):
+                    return some
+    return ()
+
+
+def _near_bounds(limits: Sequence[str]) -> tuple[int, list[int]]:
+    """The turn of all divisors of limits of one size, and the sizes within one of each bound.
+
+    Between two bounds it goes on as the turn does: if any size keeps to them, one of these does.
+    """
+    turn = math.lcm(*(int(each.split()[2]) for each in limits if "%" in each))
+    if turn > _LONGEST_TURN:
+        return turn, []
+    bounds = [0, *(int(each.split()[-1]) for each in limits)]
+    near = {bound + more for bound in bounds for more in range(-turn - 1, turn + 2)}
+    return turn, sorted(size for size in near if size > 0)
 
 
 def first_sizes(inputs: Sequence[Input]) -> Sizes:
