@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from ..resident.jobs import Outcome
 from ..resident.messages import Environment
-from ..wire.shapes import KnownCall, ShapeRequest, ShapeTable
+from ..wire.shapes import KnownCall, ShapeDiagnostic, ShapeRequest, ShapeTable
 from .settings import Shapes
 from .shift import moved, shift
 from .sources import Source, parsed
@@ -250,7 +250,7 @@ class Traces:
             if more_comes and entry.known is not None:
                 # What the symbolic pass had found stays until it has looked again: no flicker.
                 before = shift(entry.known.table, moved(entry.known.lines, lines))
-                table = replace(table, diagnostics=table.diagnostics or before.diagnostics)
+                table = replace(table, diagnostics=table.diagnostics or _standing(before, table))
             entry.known, entry.problem = Known(lines, table), ""
         else:
             entry.problem = _problem(outcome)
@@ -270,6 +270,16 @@ class Traces:
             yield
         finally:
             task.cancel()
+
+
+def _standing(before: ShapeTable, table: ShapeTable) -> tuple[ShapeDiagnostic, ...]:
+    """What an older table says that a newer one has not disproved.
+
+    A call that failed at all sizes was not among those of the older one; now it runs.
+    """
+    known = {call.qualname for call in before.calls}
+    mended = any(call.qualname not in known for call in table.calls)
+    return tuple(d for d in before.diagnostics if not mended or d.severity != "error")
 
 
 def _cancel(entry: _Entry) -> None:

@@ -180,6 +180,23 @@ def test_diagnostics_of_the_symbolic_pass_stay_while_probes_run_again() -> None:
     run(body)
 
 
+def test_an_error_goes_as_soon_as_the_call_runs() -> None:
+    """Before the symbolic pass, which an edit that breaks the syntax would end."""
+
+    async def body(client: Client) -> None:
+        failing = ShapeTable(PATH, diagnostics=(clash(),))
+        client.tracer.answer = lambda request: failing
+        client.open()
+        await client.wait(lambda message: "needs H" in str(message))
+        client.tracer.answer = lambda request: "killed" if request.symbolic else net_table()
+        begun = len(client.messages)
+        client.change(NET + "\n# mended", 2)
+        await client.told("textDocument/publishDiagnostics", begun)
+        assert "needs H" not in str(client.messages[begun:])
+
+    run(body)
+
+
 @pytest.mark.parametrize("calls", [True, False])
 def test_diagnostics_that_nothing_stands_behind_any_more_go(calls: bool) -> None:
     """The symbolic pass fails, or there is nothing that it could look at."""
