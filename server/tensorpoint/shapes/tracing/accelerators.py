@@ -23,10 +23,19 @@ _POSITIONS = ("device_placement", "split_batches", "mixed_precision")
 
 
 def is_accelerator(kind: Any) -> bool:
-    """Whether it is the class, or stands for it where accelerate isn't installed."""
+    """Whether it is the class, or stands for it."""
+    if kind is Accelerator:
+        return True
     home = getattr(kind, "__module__", None) or ""
     named = isinstance(kind, type) and kind.__name__ == "Accelerator"
     return named and home.partition(".")[0] == "accelerate"
+
+
+def put_in_place(namespace: dict[str, Any]) -> None:
+    """Have the names of a file that are accelerate's class be the one below."""
+    for name, value in namespace.items():
+        if is_accelerator(value):
+            namespace[name] = Accelerator
 
 
 def mixed(precision: Any, on_cpu: bool, *, needs_gpu: bool = False) -> Any:

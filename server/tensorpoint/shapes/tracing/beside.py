@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import accelerators
 from .autocasts import WORDS, castings_of
 from .casting import Castings
 from .examples import calls_of
@@ -140,6 +141,7 @@ class Beside:
         if self._project is not None and str(self._project) not in sys.path:
             sys.path.append(str(self._project))  # from which its scripts are started
         file.load()
+        accelerators.put_in_place(file.namespace)
         self.read.append(str(path))
         self._files[path] = file, Values(file)
         return self._files[path]

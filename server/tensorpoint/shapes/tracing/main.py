@@ -27,6 +27,7 @@ from ...wire.shapes import (
     TracedCall,
     TracedInput,
 )
+from . import accelerators
 from .autocasts import castings_of, joined
 from .beside import Beside
 from .breaks import CannotExplain, graph_breaks
@@ -147,6 +148,7 @@ def table_of(
     plugins = Plugins()
     plugins.load(request.plugins)
     plugins.put_in_place(file.namespace)
+    accelerators.put_in_place(file.namespace)
     table = _Table(file, request, ask, plugins, names, seconds)
     table.untraced += [*file.problems, *plugins.problems]
     every: dict[str, Made] = {}
