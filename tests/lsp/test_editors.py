@@ -51,7 +51,7 @@ LABELS = [(13, ": f32[B, 3, H, W]"), (14, WIDE), (16, ": f32[B, 64]")]
 
 @pytest.mark.parametrize("editor", EDITORS)
 def test_shapes_are_shown(editor: str, write: Write) -> None:
-    folder = write(NET, "net.py").parent
+    folder = write(NET, "a földer/net.py").parent
 
     async def body() -> None:
         async with editing(folder, editor) as session:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.io_ import run_async
@@ -34,7 +35,7 @@ from .features.inlay_hints import find, inlay_hints, tooltip
 from .features.inline_values import inline_values
 from .measured import MeasuredHints, measured_at
 from .protocol import Protocol
-from .sources import Source, source_of
+from .sources import Source, is_open, source_of
 from .tracing import Trace, Traces
 from .view import View
 from .warm import Warm
@@ -306,11 +307,14 @@ class Server(LanguageServer):
 
     def _folder(self, source: Source) -> str | None:
         """The innermost workspace folder that a source is in."""
+        key = unquote(source.key)
         folders = [
-            uri for uri in self.workspace.folders if source.key.startswith(uri.rstrip("/") + "/")
+            folder
+            for plain, folder in self.workspace.folders.items()  # by their unquoted URIs
+            if key.startswith(plain.rstrip("/") + "/")
         ]
         if folders:
-            return max(folders, key=len)
+            return max(folders, key=lambda folder: len(unquote(folder.uri))).uri
         return self.workspace.root_uri
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -341,7 +345,7 @@ class Server(LanguageServer):
         source = source_of(self.workspace, key)
         for part in source.parts if source is not None else ():
             view = await self._view(part.uri, wait=False)
-            if part.uri not in self.workspace.text_documents:  # closed while the client answered
+            if not is_open(self.workspace, part.uri):  # closed while the client answered
                 continue
             related = self._capabilities.shows_related
             found = [] if view is None else diagnostics(view, related)

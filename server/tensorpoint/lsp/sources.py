@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.uris import to_fs_path
@@ -62,7 +63,9 @@ class Source:
 
     def part(self, uri: str) -> Part | None:
         """The part that is this document."""
-        return next((part for part in self.parts if part.uri == uri), None)
+        # Clients quote differently, and some not always alike: `%3A`, `:`.
+        plain = unquote(uri)
+        return next((part for part in self.parts if unquote(part.uri) == plain), None)
 
 
 def lines_of(text: str) -> tuple[str, ...]:
@@ -86,11 +89,17 @@ def source_of(workspace: Workspace, uri: str) -> Source | None:
     if notebook is not None:
         return _source_of_notebook(workspace, notebook)
     # `get_text_document` would read any other from the disk.
-    if uri not in workspace.text_documents:
+    if not is_open(workspace, uri):
         return None
     document = workspace.get_text_document(uri)
-    part = Part(uri, document.version, 0, lines_of(document.source))
-    return Source(uri, _path(workspace, uri), (part,))
+    key = document.uri  # as it was opened
+    part = Part(key, document.version, 0, lines_of(document.source))
+    return Source(key, _path(workspace, key), (part,))
+
+
+def is_open(workspace: Workspace, uri: str) -> bool:
+    """Whether the client has opened a document. pygls has them by their unquoted URIs."""
+    return unquote(uri) in workspace.text_documents
 
 
 def _source_of_notebook(workspace: Workspace, notebook: types.NotebookDocument) -> Source:

@@ -84,6 +84,18 @@ def test_a_client_with_refreshes_is_answered_at_once_and_told_later() -> None:
     run(body, REFRESHING)
 
 
+def test_a_path_that_is_quoted_is_a_path_as_any() -> None:
+    """And a client may quote it now so and now otherwise."""
+
+    async def body(client: Client) -> None:
+        client.open(uri="file:///a%20b%2Fc/n%C3%A9t.py")
+        assert await client.hints("file:///a%20b%2fc/nét.py") == ALL
+        told = await client.told("textDocument/publishDiagnostics")
+        assert told["params"]["uri"] == "file:///a%20b%2Fc/n%C3%A9t.py"
+
+    run(body)
+
+
 def test_a_newer_text_ends_the_trace_of_an_older_one() -> None:
     async def body(client: Client) -> None:
         client.tracer.gate.clear()
@@ -333,19 +345,20 @@ def test_changed_settings_are_told_once_for_all_files() -> None:
     run(body, REFRESHING)
 
 
-def test_each_folder_has_its_own_settings() -> None:
-    folders = [{"uri": f"file:///{name}", "name": name} for name in ("project", "project/inner")]
+@pytest.mark.parametrize("inner", ["project/inner", "project/an%20inn%C3%A9r"])
+def test_each_folder_has_its_own_settings(inner: str) -> None:
+    folders = [{"uri": f"file:///{name}", "name": name} for name in ("project", inner)]
 
     async def body(client: Client) -> None:
         client.open()
-        client.open(uri="file:///project/inner/net.py")
+        client.open(uri=f"file:///{inner}/net.py")
         await client.until(lambda: len(client.tracer.requests) == 4)
         scopes = [
             message["params"]["items"][0]["scopeUri"]
             for message in client.messages
             if message.get("method") == "workspace/configuration"
         ]
-        assert scopes == ["file:///project", "file:///project/inner"]
+        assert scopes == ["file:///project", f"file:///{inner}"]
 
     run(
         body,
