@@ -158,7 +158,9 @@ def test_accelerate_has_the_model_under_the_precision_that_it_was_told(
 ) -> None:
     found = dtypes(write(ACCELERATED.format(how=how)))
     assert (found["y"], found["z"], found.get("inside")) == (y, z, inside)
-    assert found["plain"] == found["out"] == found["outside"] == "f32"
+    assert found["plain"] == found["outside"] == "f32"
+    # Which branch of an expression a machine takes isn't known: there is no accelerator then.
+    assert found.get("out") == (None if "is_bf16" in how else "f32")
 
 
 TRAINED = """
