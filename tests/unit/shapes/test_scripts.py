@@ -6,6 +6,8 @@ import ast
 import builtins
 import re
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,9 @@ def test_a_real_run_has_the_same(
     hints = {(hint.span, hint.kind): hint for hint in trace(path).hints}
     monkeypatch.chdir(tmp_path)
     compared = set[str]()
-    for place, snapshot in real_values(path):
+    with nothing_kept_by_accelerate():
+        values = real_values(path)
+    for place, snapshot in values:
         hint = hints.get(place)
         if hint is None or snapshot[0] != "T" or not hint.dtype:
             continue
@@ -85,6 +89,16 @@ def test_a_real_run_has_the_same(
         )
     assert len(compared) > 13
     assert name != "training" or (tmp_path / "checkpoints" / "best.pt").exists()
+
+
+@contextmanager
+def nothing_kept_by_accelerate() -> Iterator[None]:
+    """What one accelerator is told is kept for those after it, in other tests too."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def real_values(path: Path) -> list[Any]:
