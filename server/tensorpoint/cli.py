@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .command_options import add_listen, add_log_dir, add_python
+from .command_options import add_listen, add_log_dir, add_python, why_no_logs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return run_command(arguments[1:])
     options = _parser().parse_args(arguments)
+    if options.command in ("doctor", "demo") and (reason := why_no_logs(options.log_dir)):
+        print(f"tensorpoint {options.command}: {reason}", file=sys.stderr)
+        return 2
     if options.command == "dap":
         return _dap(options)
     if options.command == "lsp":

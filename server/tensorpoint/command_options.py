@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -42,6 +43,18 @@ def add_log_dir(parser: argparse.ArgumentParser) -> None:
         default=Path(default) if default else None,
         help="write logs of all processes there ($TENSORPOINT_LOG_DIR)",
     )
+
+
+def why_no_logs(folder: Path | None) -> str | None:
+    """Why no logs can be left in the folder: who asks for them would miss them when it's late."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"--log-dir: cannot write into {folder}: {error.strerror or error}"
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,10 +1,14 @@
 """A test fails where a tensorpoint fires: `pytest --tensorpoint CONDITION`, or a mark on a test.
 
     @pytest.mark.tensorpoint('nonfinite("encoder.*")')
+    @pytest.mark.no_tensorpoint
 
-The setup and the call of a test are watched as by `tensorpoint.watch`. In the place of a traceback
-through torch the failure shows the report that `tensorpoint run` prints; `--tb=long` and
-`--tb=native` keep the traceback and have the report below it.
+The setup, the call and the teardown of a test are watched as by `tensorpoint.watch`. In the place
+of a traceback through torch the failure shows the report that `tensorpoint run` prints;
+`--tb=long` and `--tb=native` keep the traceback and have the report below it.
+
+Most tests know nothing of what one condition of the option names. So only if it has named no module
+in any test is that said, at the end; of a mark it is a warning of its test.
 
 pytest imports this in every run in whose environment Tensorpoint is installed: without a condition
 it must do nothing, and import nothing.
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from tensorpoint import Stop
 
 _MARK = "tensorpoint"
+_NO_MARK = "no_tensorpoint"
+#: Of each condition of the option that a test has looked for: why it named no module, or "".
+_outcomes = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "tensorpoint(condition, ...): fail the test where a condition on tensors turns true",
     )
+    config.addinivalue_line(
+        "markers", f"{_NO_MARK}: watch for nothing that --tensorpoint says in this test"
+    )
+    config.stash[_outcomes] = {}
     conditions = _given(config)
     if conditions and (reason := _refusal(conditions)):
         raise pytest.UsageError(f"--tensorpoint is refused: {reason}")
@@ -66,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Watch the fixtures of a test."""
+    return (yield from _watched(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Watch what its fixtures do after it."""
     return (yield from _watched(item))
 
 
@@ -113,6 +130,7 @@ def _watched(item: pytest.Item) -> Generator[None, Any, Any]:
         watch = tensorpoint.watch(*conditions, on=hit)
     except ValueError as error:
         pytest.fail(f"the tensorpoint mark is refused: {error}", pytrace=False)
+    watch.on_outcomes = lambda outcomes: _note(item, conditions, outcomes)
     with watch:
         result = yield
         if elsewhere:
@@ -120,12 +138,56 @@ def _watched(item: pytest.Item) -> Generator[None, Any, Any]:
         return result
 
 
+def _note(item: pytest.Item, conditions: list[str], outcomes: list[str | None]) -> None:
+    """Keep whether the conditions have named a module, or warn where that is about this test."""
+    import tensorpoint
+
+    kept, given = item.config.stash[_outcomes], _given(item.config)
+    for condition, why in zip(conditions, outcomes, strict=True):
+        if why is None:
+            continue
+        if condition in given:
+            _keep(kept, condition, why)
+        elif why:
+            item.warn(tensorpoint.TensorpointWarning(why))
+
+
+def _keep(kept: dict[str, str], condition: str, why: str) -> None:
+    """That it has named something once is what counts."""
+    kept[condition] = why and kept.get(condition, why)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist leaves what it knows with its controller."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_MARK] = session.config.stash[_outcomes]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker of xdist has left."""
+    for condition, why in getattr(node, "workeroutput", {}).get(_MARK, {}).items():
+        _keep(node.config.stash[_outcomes], condition, why)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which conditions of the option have named no module in any test."""
+    unmatched = [why for why in config.stash[_outcomes].values() if why]
+    if unmatched:
+        terminalreporter.section("tensorpoint")
+        for why in unmatched:
+            terminalreporter.line(f"--tensorpoint {why}")
+
+
 def _given(config: pytest.Config) -> list[str]:
     return config.getoption("--tensorpoint") or []
 
 
 def _conditions(item: pytest.Item) -> list[str]:
-    return [*_given(item.config), *(_marked(item) or ())]
+    given = [] if item.get_closest_marker(_NO_MARK) is not None else _given(item.config)
+    return [*given, *(_marked(item) or ())]
 
 
 def _marked(item: pytest.Item) -> list[str] | None:

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -265,6 +266,52 @@ def test_a_missing_program_or_interpreter_is_said() -> None:
     done = run("--python", "no-such-python", "a.py")
     assert done.returncode == 2
     assert "no interpreter 'no-such-python'" in done.stderr
+
+
+def test_what_holds_no_program_is_refused_as_by_python(tmp_path: Path) -> None:
+    folder, archive = tmp_path / "folder", tmp_path / "archive.zip"
+    folder.mkdir()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("other.py", "")
+    for target in (folder, archive):
+        as_python = subprocess.run(
+            [sys.executable, str(target)], check=False, capture_output=True, text=True, timeout=60
+        )
+        done = run(target)
+        assert done.returncode == as_python.returncode == 1
+        assert done.stderr.partition(": ")[2] == as_python.stderr.partition(": ")[2]
+        with zipfile.ZipFile(archive, "a") as packed:
+            packed.writestr("__main__.py", "print('packed')")
+    assert run(archive).stdout == "packed\n"
+
+
+@pytest.mark.parametrize("command", ["run", "doctor", "demo"])
+def test_logs_that_cannot_be_written_are_refused_at_the_start(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    program = ["-c", "print('ran')"] if command == "run" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorpoint", command, "--log-dir", str(file / "logs"), *program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env=environment(),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--log-dir: cannot write into {file / 'logs'}: Not a directory" in done.stderr
+
+
+def test_what_names_no_module_is_said_with_what_is_near(nan_program: Path) -> None:
+    typo, early = 'nonfinite("gat")', 'nonfinite("model.lin") and step > 100'
+    done = run("--on", typo, "--on", early, "--on", 'nonfinite("lin")', nan_program)
+    assert done.returncode == 7  # the program's own
+    told = [line for line in done.stderr.splitlines() if line.startswith("tensorpoint:")]
+    assert told == [
+        f"tensorpoint: {typo}: no module so far has a path that matches 'gat'; near to it: gate",
+        f"tensorpoint: {early}: no module so far has a path that matches 'model.lin'; "
+        'paths begin below the model: "lin"',
+    ]
 
 
 def test_an_interpreter_that_does_not_work_is_said(tmp_path: Path) -> None:

@@ -201,6 +201,96 @@ def test_works_with_xdist(run: Run) -> None:
     assert status == 1 and "the tensorpoint mark is refused" in output, output
 
 
+TWO = """\
+    import pytest
+    import torch
+    from model import Net
+
+
+    def test_one():
+        Net()(torch.ones(2))
+
+
+    {}
+    def test_two():
+        torch.nn.Sequential(Net())(torch.ones(2))
+    """
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_condition_that_names_nothing_in_any_test_is_said_at_the_end(
+    run: Run, workers: bool
+) -> None:
+    xdist = ("-p", "xdist", "-n", "2") if workers else ()
+    named, typo = 'nonfinite("0.log")', 'nonfinite("lgo")'
+    status, output = run(TWO.format(""), "--tensorpoint", named, "--tensorpoint", typo, *xdist)
+    assert status == 0, output
+    (said,) = [line for line in output.splitlines() if line.startswith("--tensorpoint")]
+    assert said.startswith(f"--tensorpoint {typo}: no module so far has a path that matches 'lgo'")
+    assert said.endswith("; near to it: log, 0.log")
+
+
+def test_a_mark_that_names_nothing_is_a_warning_of_its_test(run: Run) -> None:
+    mark = "@pytest.mark.tensorpoint('layer:lgo', 'layer:log@backward')"
+    status, output = run(TWO.format(mark), "-W", "error::ResourceWarning")
+    assert status == 0, output
+    assert "test_it.py::test_two" in output and "no layer so far is called lgo" in output
+    assert output.count("no layer so far") == 1
+
+
+def test_a_test_may_leave_out_the_option(run: Run) -> None:
+    status, output = run(
+        """\
+        import pytest
+        import torch
+        from model import Net
+
+
+        @pytest.mark.no_tensorpoint
+        def test_a_nan_is_meant():
+            assert Net()(-torch.ones(2)).isnan().all()
+
+
+        @pytest.mark.no_tensorpoint
+        @pytest.mark.tensorpoint("layer:log")
+        def test_its_own_are_watched():
+            Net()(-torch.ones(2))
+
+
+        @pytest.mark.no_tensorpoint
+        class TestThese:
+            def test_too(self):
+                Net()(-torch.ones(2))
+        """,
+        *("--tensorpoint", "nonfinite()", "--strict-markers"),
+    )
+    assert status == 1 and "1 failed, 2 passed" in output, output
+    assert "FAILED test_it.py::test_its_own_are_watched - layer log (Log)" in output
+
+
+def test_what_fixtures_do_at_their_end_is_watched(run: Run) -> None:
+    status, output = run(
+        """\
+        import pytest
+        import torch
+        from model import Net
+
+
+        @pytest.fixture
+        def model():
+            yield Net()
+            Net()(-torch.ones(2))
+
+
+        def test_it(model):
+            model(torch.ones(2))
+        """,
+        *("--tensorpoint", "nonfinite()"),
+    )
+    assert status == 1 and "1 passed, 1 error" in output, output
+    assert "ERROR test_it.py::test_it - NaN in the output of log (Log)" in output
+
+
 def test_the_entry_point_names_the_plugin() -> None:
     text = Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8")
     assert '[project.entry-points.pytest11]\ntensorpoint = "tensorpoint.pytest_plugin"' in text

@@ -528,3 +528,15 @@ def test_what_is_no_text_is_refused() -> None:
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(ValueError, match='on must be "stop"'):
         tensorpoint.watch("nonfinite()", on="continue")  # pyright: ignore[reportArgumentType]
+
+
+def test_of_a_fused_step_only_the_member_that_is_meant_is_told() -> None:
+    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e38, weight_decay=10, fused=True)
+    model(GOOD).sum().backward()
+    with pytest.raises(TensorpointHit) as caught, tensorpoint.watch("nonfinite()"):
+        optimizer.step()
+    operation = caught.value.stop.operation
+    assert operation is not None and operation.name == "aten._fused_adamw_.default"
+    names = [operand.name for operand in operation.operands]
+    assert names == ["self[0]", "grads[0]", "exp_avgs[0]", "exp_avg_sqs[0]", "state_steps[0]"]

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from ..wire import Facts
 from .facts import Recorder
+from .process import before_hanging_up
 
 
 class Keeper:
@@ -95,12 +96,8 @@ class Keeper:
         if not self._registered:
             self._registered = True
             atexit.register(self._save_if_possible)
-            # Before that: pydevd hangs up once the main thread has ended. Nothing public is called
-            # in between. Without it the client has the facts of the last stop.
-            register = getattr(threading, "_register_atexit", None)
-            if register is not None:
-                with suppress(RuntimeError):  # it is ending now
-                    register(self._tell_at_end)
+            # If it is not called the client has the facts of the last stop.
+            before_hanging_up(self._tell_at_end)
 
     def _tell_at_end(self) -> None:
         if self._recorder.is_recording:

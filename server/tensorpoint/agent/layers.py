@@ -7,12 +7,10 @@ adapter is told whether there is such a layer, and if not, which names come near
 
 from __future__ import annotations
 
-import difflib
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..conditions import Input, Sample
@@ -20,6 +18,7 @@ from ..conditions.hits import parse_hits
 from ..conditions.layer import Phase, holds
 from . import debugger, explain
 from .modules import Call, Names, keywords_of
+from .near import no_layer
 from .quiet import is_quiet
 from .rules import Rule
 from .stepping.scopes import globals_of, inputs_of
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 #: Tells the adapter of (rule id, "" or why there is no such layer).
 Tell = Callable[[list[tuple[int, str]]], None]
-_NEAREST = 3
 
 
 class LayerBreakpoints:
@@ -172,7 +170,7 @@ class LayerBreakpoints:
         if not rules:
             return []
         path, kind = self._path(call, outer), type(call.module).__name__
-        return [rule for rule in rules if _is_about(rule, path, kind)]
+        return [rule for rule in rules if rule.is_about(path, kind)]
 
     def _holds(self, rule: Rule, module: Module, seen: dict[str, Any]) -> bool:
         """Whether it is to stop here; counts the times that it would."""
@@ -211,26 +209,10 @@ class LayerBreakpoints:
             return
         told: list[tuple[int, str]] = []
         for rule in (rule for rules in self._rules.values() for rule in rules):
-            unknown = "" if any(_is_about(rule, *item) for item in known) else _nearest(rule, known)
+            there = any(rule.is_about(*item) for item in known)
+            unknown = "" if there else no_layer(rule.tensorpoint.module, known)
             if self._told.get(rule.id) != unknown:
                 self._told[rule.id] = unknown
                 told.append((rule.id, unknown))
         if told:
             self._tell(told)
-
-
-def _is_about(rule: Rule, path: str, kind: str) -> bool:
-    pattern = rule.tensorpoint.module
-    return fnmatchcase(path, pattern) or (
-        kind == pattern or ("." not in pattern and pattern != "*" and fnmatchcase(kind, pattern))
-    )
-
-
-def _nearest(rule: Rule, known: Sequence[tuple[str, str]]) -> str:
-    """Why there is no such layer, in words."""
-    pattern = rule.tensorpoint.module
-    candidates = list(dict.fromkeys([*(path for path, _ in known if path), *(k for _, k in known)]))
-    near = difflib.get_close_matches(pattern, candidates, _NEAREST, 0.5)
-    near += [name for name in candidates if name.endswith("." + pattern)][: _NEAREST - len(near)]
-    text = f"no layer so far is called {pattern}, by its path or class"
-    return f"{text}; near to it: {', '.join(near)}" if near else text

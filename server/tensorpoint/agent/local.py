@@ -6,6 +6,7 @@ stop first; then the program gets its share, an exception last, so that no other
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import warnings
@@ -15,6 +16,7 @@ from typing import Literal
 
 from ..wire import Stop, Tensorpoint
 from ..wire.plan import LayerPhase
+from .frames import calling_frame
 from .hit import Hit, TensorpointWarning
 from .rules import Rule
 
@@ -40,12 +42,28 @@ def tensorpoint(
 class LocalRule(Rule):
     """A tensorpoint of a `watch`."""
 
-    def __init__(self, tensorpoint: Tensorpoint, on: On) -> None:
+    def __init__(self, tensorpoint: Tensorpoint, on: On, *, warns: bool = True) -> None:
         super().__init__(tensorpoint)
+        #: Whether it warns of a glob that matches nothing, unless that was done.
+        self.warns = warns
         self.suspends = on == "stop"
         self.raises = on == "raise"
         self._on = on
         self._told = False
+
+    def warn_unmatched(self, text: str) -> bool:
+        """Say in a hook that nothing has matched; False if that has to wait for the watch's end.
+
+        A warning that is an error has to: an exception of a hook's that is no hit is a fault.
+        """
+        if not self.warns:
+            return False
+        try:
+            warn_unmatched(text)
+        except TensorpointWarning:
+            return False
+        self.warns = False
+        return True
 
     def act(self, stop: Stop, frame: FrameType) -> None:
         """Do what the watch is for; `frame` is where the stop is."""
@@ -90,6 +108,23 @@ def deliver(rules: Sequence[LocalRule], describe: Callable[[Rule], Stop], frame:
         for rule in waiting:
             rule.true_at.clear()
     return any(not rule.suspends for rule in rules)
+
+
+def warn_unmatched(text: str) -> None:
+    """Warn at the nearest line of the program, once for each line and text."""
+    frame = calling_frame(None)
+    while frame is not None and frame.f_code.co_filename == contextlib.__file__:
+        frame = frame.f_back
+    if frame is not None:
+        names = frame.f_globals
+        warnings.warn_explicit(
+            text,
+            TensorpointWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            names.get("__name__"),
+            names.setdefault("__warningregistry__", {}),
+        )
 
 
 def _warn(text: str, frame: FrameType) -> None:

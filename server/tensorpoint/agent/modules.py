@@ -6,7 +6,7 @@ import inspect
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,8 @@ class Names:
         self._lock = threading.Lock()
         #: How often modules were named: grows with each new root, and when one has grown.
         self.version = 0
+        #: Called at each call of a root, once it is counted.
+        self.on_counted: Callable[[], None] = lambda: None
 
     def learn(self, root: Module) -> None:
         """Name the modules below `root`, unless it is itself part of a larger known one."""
@@ -105,6 +107,16 @@ class Names:
         with self._lock:
             known = list(self._known.items())
         return [(path, type(module).__name__) for module, (_, path) in known]
+
+    def parameters(self) -> list[str]:
+        """Paths of the parameters of all modules that have a name."""
+        with self._lock:
+            known = list(self._known.items())
+        return [
+            f"{path}.{name}" if path else name
+            for module, (_, path) in known
+            for name in module._parameters
+        ]
 
     def root_and_path(self, module: Module) -> tuple[Module, str]:
         """The root that `module` belongs to and its path below it ("" for the root)."""
@@ -177,6 +189,7 @@ class Names:
         with self._lock:
             self._calls[root] = self._calls.get(root, -1) + 1
             self._newest_root = weakref.ref(root)
+        self.on_counted()
 
     def newest_step(self) -> int | None:
         """The step of the root that was called last: of a loss, of an optimizer's step."""

@@ -94,6 +94,15 @@ class Rule:
             return fnmatchcase(path, self.tensorpoint.module)
         return self.condition.matches(path)
 
+    def is_about(self, path: str, kind: str) -> bool:
+        """The same of a module of the class `kind`, by which layer breakpoints may go."""
+        if self.looks_at(path) or not self.is_layer:
+            return self.looks_at(path)
+        pattern = self.tensorpoint.module
+        return kind == pattern or (
+            "." not in pattern and pattern != "*" and fnmatchcase(kind, pattern)
+        )
+
     def remember(self, metric: str, option: str | None, place: Place, sample: Sample) -> None:
         """Keep `sample` for the conditions that combine it with other values."""
         self._newest.setdefault((metric, option), {})[place] = sample

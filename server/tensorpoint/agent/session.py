@@ -24,6 +24,7 @@ from .attention_maps import AttentionMaps
 from .engine_threads import EngineThreads, waiting_frame
 from .facts import Recorder
 from .facts_file import Keeper, as_json
+from .globs import Globs
 from .gradients import Gradients
 from .hit import TensorpointWarning
 from .hooks import Hooks
@@ -34,7 +35,7 @@ from .layers import LayerBreakpoints
 from .local import LocalRule
 from .modules import Names
 from .ops.locate import Locator
-from .process import age
+from .process import age, before_hanging_up
 from .rules import Rule
 from .showing import Showing
 from .stepping.requests import Requests
@@ -144,6 +145,8 @@ class Agent:
         self._local: tuple[LocalRule, ...] = ()
         self._rules: dict[Tensorpoint, Rule] = {}
         self._names = Names()
+        self._globs = Globs(self._names, self._tell_of_glob)
+        self._names.on_counted = self._look_at_globs
         self._hooks = Hooks(self._names, self._on_fault)
         self._gradients = Gradients(self._names, self._on_fault)
         self._updates = Updates(self._names, self._on_fault)
@@ -193,6 +196,7 @@ class Agent:
         self._weights = Weights(self._report, self._tell)
         self._swapper: HotSwap | None = None
         self._torch_ready = False
+        before_hanging_up(self._end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
         debugger_threads.continue_stacks(waiting_frame)
@@ -292,6 +296,10 @@ class Agent:
             self._local = tuple(rule for rule in self._local if rule not in rules)
             self._apply()
 
+    def outcomes(self, rules: Sequence[LocalRule]) -> list[str | None]:
+        """Why each of these has matched no module; "" if it has, None if nothing was called."""
+        return [self._globs.outcome(rule) for rule in rules]
+
     def _prepare(self, *, hides_agent: bool = False) -> None:
         """Make the debugger, if there is one, stop and show values as we do."""
         if debugger.prepare(self._on_detach, self._on_attach, hides_agent=hides_agent):
@@ -351,6 +359,9 @@ class Agent:
         data = [rule for rule in rules if rule.tensorpoint.kind == "data"]
         conditions = [rule for rule in rules if not rule.is_layer and rule not in data]
         layers = [rule for rule in rules if rule.is_layer]
+        # The adapter is told of its layers as soon as there is a model.
+        own_layers = [rule for rule in layers if isinstance(rule, LocalRule)]
+        self._globs.arm([*conditions, *own_layers])
         self._judge.arm(conditions, [watch.metric for watch in self._watches])
         listeners: list[Watch] = []
         for watch in self._watches:
@@ -469,6 +480,29 @@ class Agent:
         entries = [{"id": id, "unknown": unknown} for id, unknown in found]
         debugger.send_event(EVENT, {"kind": "layers", "breakpoints": entries})
 
+    def _tell_of_glob(self, rule: Rule, text: str) -> bool:
+        """A condition has matched no module."""
+        if isinstance(rule, LocalRule):
+            return rule.warn_unmatched(text)
+        debugger.send_event(EVENT, {"kind": "unmatched", "text": text})
+        return True
+
+    def _look_at_globs(self) -> None:
+        try:
+            self._globs.on_call()
+        except Exception as error:
+            self._globs.arm(())
+            self._report("looking for what conditions name", error)
+
+    def _end(self) -> None:
+        """The program ends, and its debugger is there yet."""
+        try:
+            for rule, why in self._globs.untold():
+                if not isinstance(rule, LocalRule):
+                    self._tell_of_glob(rule, why)
+        except Exception as error:
+            self._report("looking for what conditions name", error)
+
     def _report(self, activity: str, error: Exception) -> None:
         if self._local:
             warnings.warn(
@@ -490,6 +524,7 @@ class Agent:
         """A forked child watches nothing until its own debug session sends it a plan."""
         self._lock = threading.RLock()
         self._stopper.after_fork()
+        self._globs.after_fork()
         self._taps.after_fork()
         self._locator.after_fork()
         self._stepper.after_fork()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from .hit import Hit
-from .local import LocalRule, On, tensorpoint
+from .local import LocalRule, On, tensorpoint, warn_unmatched
 from .session import running
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,11 +27,17 @@ class Watch(ContextDecorator):
     ) -> None:
         self._tensorpoints = tuple(tensorpoints)
         self._on: On = on
+        #: In place of warnings: is told at the end, for each condition, why it has matched no
+        #: module; "" if it has, None if nothing was called.
+        self.on_outcomes: Callable[[list[str | None]], None] | None = None
         #: Which of them an exit takes out makes no difference.
         self._entered: list[tuple[LocalRule, ...]] = []
 
     def __enter__(self) -> Watch:
-        rules = tuple(LocalRule(tensorpoint(*item), self._on) for item in self._tensorpoints)
+        warns = self.on_outcomes is None
+        rules = tuple(
+            LocalRule(tensorpoint(*item), self._on, warns=warns) for item in self._tensorpoints
+        )
         running().add(rules)
         self._entered.append(rules)
         return self
@@ -42,7 +48,15 @@ class Watch(ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        running().take_out(self._entered.pop())
+        rules = self._entered.pop()
+        outcomes = running().outcomes(rules)
+        running().take_out(rules)
+        if self.on_outcomes is not None:
+            self.on_outcomes(outcomes)
+        elif error is None:
+            for rule, why in zip(rules, outcomes, strict=True):
+                if why and rule.warns:
+                    warn_unmatched(why)
         if isinstance(error, Hit):
             _end_at_the_line(error)
 

@@ -177,6 +177,9 @@ class Arming(Relay):
         if body.get("kind") == "note":
             self._client.output(f"Tensorpoint: {body.get('text')}", "console")
             return
+        if body.get("kind") == "unmatched":
+            self._client.output(f"Tensorpoint: {body.get('text')}", "important")
+            return
         if body.get("kind") == "listing":
             part = {"events": body["events"], "last": body["last"]}
             self._client.event("tensorpoint/layerEvents", part)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
@@ -155,3 +157,16 @@ def find_python(python: str | None) -> str:
     if found is None:
         raise RunError(f"there is no interpreter {python!r}", STATUS_REFUSED)
     return os.path.abspath(found)
+
+
+def check_file(target: str) -> None:
+    """Raises `RunError` as python would refuse the file, with its words and status.
+
+    debugpy would print a traceback of its own.
+    """
+    path = os.path.abspath(target)
+    if not os.path.exists(path):
+        raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
+    holds_modules = os.path.isdir(path) or zipfile.is_zipfile(path)
+    if holds_modules and PathFinder.find_spec("__main__", [path]) is None:
+        raise RunError(f"can't find '__main__' module in {path!r}", 1)

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from ..command_options import why_no_logs
 from ..dap_client import AdapterError, AdapterGone, Body, DapClient, adapter_command
 from ..resident.places import RESIDENT_VARIABLE
 from ..wire import Stop
@@ -29,6 +30,7 @@ from .facts import leave_facts, leave_facts_now_and_then, prepare_facts
 from .launcher import Launcher
 from .options import (
     STATUS_FIRED,
+    STATUS_REFUSED,
     Arming,
     Options,
     Outcome,
@@ -36,6 +38,7 @@ from .options import (
     ReportLayers,
     RunError,
     arm,
+    check_file,
     find_python,
 )
 from .sessions import Session, begin
@@ -61,11 +64,10 @@ def run(
     """
     arming = arm(options.on, options.step)
     python = find_python(options.python)
-    program = options.program
-    if program.kind == "program" and not os.path.exists(program.target):
-        # What python says, and its status; debugpy would print a traceback of its own.
-        path = os.path.abspath(program.target)
-        raise RunError(f"can't open file {path!r}: [Errno 2] No such file or directory", 2)
+    if options.program.kind == "program":
+        check_file(options.program.target)
+    if reason := why_no_logs(options.log_dir):
+        raise RunError(reason, STATUS_REFUSED)
     if options.facts is not None:
         options = replace(options, facts=prepare_facts(options.facts))
     outcome = asyncio.run(_Run(options, arming, python, report, report_layers).run())

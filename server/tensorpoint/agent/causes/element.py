@@ -105,11 +105,8 @@ class Element:
     # Its arguments -------------------------------------------------------------------------------
 
     def argument(self, name: str) -> Any:
-        """An argument as it was given; of a list of `_foreach_` the member that is meant."""
-        value = self.operation.arguments.get(name)
-        if isinstance(value, (list, tuple)) and self.operation.name.startswith("_foreach_"):
-            return value[self.operation.place] if self.operation.place < len(value) else None
-        return value
+        """An argument as it was given; of a list of an optimizer's the member that is meant."""
+        return self.operation.meant_of(self.operation.arguments.get(name))
 
     def tensor(self, name: str) -> torch.Tensor | None:
         """An argument as plain real numbers, None if it is no such tensor."""

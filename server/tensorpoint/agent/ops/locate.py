@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 #: Operations that are listed on the way from the producer.
+#: So many tensors of one list.
+_MAX_LISTED = 8
 _MAX_WAY = 12
 
 
@@ -232,7 +234,7 @@ class Locator:
 
         try:
             cause = causes.explain(operation, operation.names, self._scale_of(None))
-            return cause, _operands(operation)
+            return cause, operands_told(operation)
         except Exception as error:
             self._on_fault(self, error)
             return None, ()
@@ -274,21 +276,20 @@ def _in_words(operand: Operand) -> str:
     return text
 
 
-def _operands(operation: Operation) -> tuple[Operand, ...]:
-    """Of lists, as the parameters of an optimizer, the member that is meant."""
+def operands_told(operation: Operation) -> tuple[Operand, ...]:
+    """Of lists, as the parameters of an optimizer, the member that is meant; else the worst few."""
+    torch = sys.modules["torch"]
     found: list[Operand] = []
     for name, argument in operation.arguments.items():
-        called, values = operation.names.get(name, name), (argument,)
-        if isinstance(argument, (list, tuple)):
-            values = argument
-            if operation.name.startswith("_foreach_"):
-                place = operation.place
-                called, values = f"{called}[{place}]", argument[place : place + 1]
-        found += [
-            _operand(called, value)
-            for value in values
-            if isinstance(value, sys.modules["torch"].Tensor)
-        ]
+        called, meant = operation.names.get(name, name), operation.meant_of(argument)
+        if meant is not argument and meant is not None:
+            called += f"[{next(i for i, item in enumerate(argument) if item is meant)}]"
+        values = meant if isinstance(meant, (list, tuple)) else (meant,)
+        shown = [_operand(called, value) for value in values if isinstance(value, torch.Tensor)]
+        if len(shown) > _MAX_LISTED:
+            bad_first = sorted(range(len(shown)), key=lambda i: (not shown[i].nonfinite, i))
+            shown = [shown[i] for i in sorted(bad_first[:_MAX_LISTED])]
+        found += shown
     return tuple(found)
 
 

@@ -54,3 +54,18 @@ class Operation:
     def output(self) -> torch.Tensor:
         """The bad tensor."""
         return self.outputs[self.place]
+
+    def meant_of(self, argument: Any) -> Any:
+        """Of a list that is worked on member by member, as an optimizer's, the one that is meant.
+
+        All else as it is. A fused optimizer writes into several such lists, one after the other.
+        """
+        first = self.arguments.get("self")
+        if not isinstance(argument, (list, tuple)) or not isinstance(first, (list, tuple)):
+            return argument
+        member = self.place
+        if self.name.startswith("_fused_"):
+            member %= max(len(first), 1)
+        elif not self.name.startswith("_foreach_"):
+            return argument
+        return argument[member] if member < len(argument) else None

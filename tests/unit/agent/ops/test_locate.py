@@ -12,7 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tensorpoint.agent.hooks import Hooks
-from tensorpoint.agent.ops.locate import Located, Locator
+from tensorpoint.agent.ops.locate import Located, Locator, operands_told
+from tensorpoint.agent.ops.operation import Operation
 from tensorpoint.agent.watches.base import Event
 from tests.unit.agent.armed import Armed, rule
 
@@ -363,3 +364,10 @@ def test_a_fault_of_a_rule_is_reported_and_the_program_goes_on(monkeypatch: Any)
     assert agent.report == BY_ROOT
     assert [str(error) for _, error in agent.faults] == ["in a rule"] * len(agent.faults)
     assert agent.faults
+
+
+def test_of_a_long_list_a_few_are_told_the_bad_ones_first() -> None:
+    tensors = [torch.ones(2) for _ in range(20)]
+    tensors[17] = torch.tensor([1.0, torch.inf])
+    operation = Operation("cat", "aten.cat.default", {"tensors": tensors}, (torch.cat(tensors),))
+    assert [operand.nonfinite for operand in operands_told(operation)] == [*[0] * 7, 1]
