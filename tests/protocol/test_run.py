@@ -280,8 +280,8 @@ def test_what_holds_no_program_is_refused_as_by_python(tmp_path: Path) -> None:
         done = run(target)
         assert done.returncode == as_python.returncode == 1
         assert done.stderr.partition(": ")[2] == as_python.stderr.partition(": ")[2]
-        with zipfile.ZipFile(archive, "a") as packed:
-            packed.writestr("__main__.py", "print('packed')")
+    with zipfile.ZipFile(archive, "a") as packed:
+        packed.writestr("__main__.py", "print('packed')")
     assert run(archive).stdout == "packed\n"
 
 

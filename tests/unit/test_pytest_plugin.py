@@ -227,11 +227,11 @@ def test_a_condition_that_names_nothing_in_any_test_is_said_at_the_end(
     assert status == 0, output
     (said,) = [line for line in output.splitlines() if line.startswith("--tensorpoint")]
     assert said.startswith(f"--tensorpoint {typo}: no module so far has a path that matches 'lgo'")
-    assert said.endswith("; near to it: log, 0.log")
+    assert "; near to it: " in said and said.endswith("log")
 
 
 def test_a_mark_that_names_nothing_is_a_warning_of_its_test(run: Run) -> None:
-    mark = "@pytest.mark.tensorpoint('layer:lgo', 'layer:log@backward')"
+    mark = "@pytest.mark.tensorpoint('layer:lgo', 'layer:0.log@backward')"
     status, output = run(TWO.format(mark), "-W", "error::ResourceWarning")
     assert status == 0, output
     assert "test_it.py::test_two" in output and "no layer so far is called lgo" in output

@@ -88,6 +88,9 @@ class Names:
         self.version = 0
         #: Called at each call of a root, once it is counted.
         self.on_counted: Callable[[], None] = lambda: None
+        #: Called with the ids of modules that get a name for the first time: what is remembered by
+        #: such an id was about another module, which is gone.
+        self.on_named: Callable[[frozenset[int]], None] = lambda ids: None
 
     def learn(self, root: Module) -> None:
         """Name the modules below `root`, unless it is itself part of a larger known one."""
@@ -99,8 +102,13 @@ class Names:
     def _name_all(self, root: Module) -> None:
         self.version += 1
         reference = weakref.ref(root)
+        new: list[int] = []
         for name, module in root.named_modules():
+            if module not in self._known:
+                new.append(id(module))
             self._known[module] = (reference, clean_path(root, name))
+        if new:
+            self.on_named(frozenset(new))
 
     def all(self) -> list[tuple[str, str]]:
         """Path and class of all modules that have a name."""

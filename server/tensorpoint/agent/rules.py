@@ -115,6 +115,13 @@ class Rule:
         sample = values.get(place)
         return values.get((place[0], None)) if sample is None else sample
 
+    def forget(self, modules: frozenset[int]) -> None:
+        """Modules with these ids are new: what is known by them is of others that are gone."""
+        self.true_at -= {place for place in self.true_at if place[0] in modules}
+        for values in self._newest.values():
+            for place in [place for place in values if place[0] in modules]:
+                del values[place]
+
     def known_places(self) -> list[Place]:
         """The modules and parts that something was measured at."""
         return list({place: None for values in self._newest.values() for place in values})

@@ -147,6 +147,7 @@ class Agent:
         self._names = Names()
         self._globs = Globs(self._names, self._tell_of_glob)
         self._names.on_counted = self._look_at_globs
+        self._names.on_named = self._forget
         self._hooks = Hooks(self._names, self._on_fault)
         self._gradients = Gradients(self._names, self._on_fault)
         self._updates = Updates(self._names, self._on_fault)
@@ -486,6 +487,11 @@ class Agent:
             return rule.warn_unmatched(text)
         debugger.send_event(EVENT, {"kind": "unmatched", "text": text})
         return True
+
+    def _forget(self, modules: frozenset[int]) -> None:
+        """These ids are those of new modules."""
+        for rule in (*self._rules.values(), *self._local):
+            rule.forget(modules)
 
     def _look_at_globs(self) -> None:
         try:

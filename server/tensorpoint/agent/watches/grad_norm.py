@@ -71,8 +71,11 @@ class GradNorm(Watch):
         #: What the gradients of this pass are multiplied by.
         self._scale: float | None = None
         self._groups: list[_Group] = []
-        #: What each parameter, by its id, belongs to: groups, and rules that name it.
-        self._of: dict[int, tuple[tuple[_Group, ...], tuple[Rule, ...]]] = {}
+        #: By id of a parameter: it, its groups, and rules that name it. It is looked at whether it
+        #: is that one: ids are given again to those of the next model.
+        self._of: dict[
+            int, tuple[weakref.ref[torch.Tensor], tuple[_Group, ...], tuple[Rule, ...]]
+        ] = {}
         #: Parameters that were clipped since the last step: their norm is known.
         self._clipped: set[int] = set()
         #: Or some were, and it isn't known which: then all count as clipped.
@@ -108,10 +111,10 @@ class GradNorm(Watch):
         if not self._counts(norm):
             return
         found = self._of.get(id(parameter))
-        if found is None:
-            found = self._find_groups(owner), self._find_rules(owner, name)
-            self._of[id(parameter)] = found
-        groups, rules = found
+        if found is None or found[0]() is not parameter:
+            groups, rules = self._find_groups(owner), self._find_rules(owner, name)
+            self._of[id(parameter)] = found = weakref.ref(parameter), groups, rules
+        _, groups, rules = found
         key = id(parameter)
         for group in groups:
             if key not in group.arrived and key in group.expected:
@@ -137,6 +140,7 @@ class GradNorm(Watch):
     def _find_groups(self, owner: Module) -> tuple[_Group, ...]:
         """The groups of the modules from the root down to `owner` that a rule looks at."""
         found: list[_Group] = []
+        self._groups = [group for group in self._groups if group.module() is not None]
         for module in self._names.ancestors(owner):
             group = next((group for group in self._groups if group.module() is module), None)
             if group is None:

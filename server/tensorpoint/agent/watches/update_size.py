@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from ..judge import Judge
 from ..modules import Names
@@ -45,8 +46,9 @@ class UpdateSize(Watch, ABC):
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         #: Told of the update ratio of each parameter, if somebody keeps it.
         self.note: Callable[[torch.Tensor, float], None] | None = None
-        #: By id of a parameter, the modules around it that a rule looks at.
-        self._known: dict[int, tuple[Module, ...]] = {}
+        #: By id of a parameter: it, and the modules around it that a rule looks at. Weakly, and it
+        #: is looked at whether it is that one: ids are given again to those of the next model.
+        self._known: dict[int, tuple[ref[torch.Tensor], tuple[ref[Module], ...]]] = {}
 
     def arm(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
@@ -106,14 +108,14 @@ class UpdateSize(Watch, ABC):
     def _is_wanted(self, parameter: torch.Tensor) -> bool:
         return bool(self._holders(parameter))
 
-    def _holders(self, parameter: torch.Tensor) -> tuple[Module, ...]:
+    def _holders(self, parameter: torch.Tensor) -> list[Module]:
         """The modules around `parameter` that a rule looks at."""
-        found = self._known.get(id(parameter))
-        if found is None:
+        known = self._known.get(id(parameter))
+        if known is None or known[0]() is not parameter:
             holders = self._names.holders(parameter)
-            found = tuple(m for m in holders if self._judge.bound(self.metric, m))
-            self._known[id(parameter)] = found
-        return found
+            found = tuple(ref(m) for m in holders if self._judge.bound(self.metric, m))
+            known = self._known[id(parameter)] = (ref(parameter), found)
+        return [module for module in (found() for found in known[1]) if module is not None]
 
     @abstractmethod
     def _value(self, found: list[tuple[float, float]]) -> float | None:
