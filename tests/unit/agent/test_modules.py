@@ -285,3 +285,23 @@ def test_function_modes_do_not_see_calls_being_kept() -> None:
         call = Call(nn.Identity(), (x,))
         said = call.was_first_argument_changed()
     assert said is False and seen == []
+
+
+def test_a_parameter_is_found_where_it_is_now() -> None:
+    names = Names()
+    model = nn.Sequential(nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1))
+    inner, outer = model[0][0], model[1]
+    names.learn(model)
+    names.count_call(model)
+    assert names.owner(inner.weight) == (inner, "weight")
+    assert names.ancestors(inner) == [model, model[0], inner]
+    outer.weight = inner.weight  # tied, and another one in place of the bias, since it was named
+    outer.bias = nn.Parameter(torch.ones(1))
+    assert names.owner(outer.bias) == (outer, "bias")
+    whole = nn.Sequential(model)
+    names.learn(whole)
+    assert names.names_below(whole, inner, "weight") == [
+        (inner, "weight"),
+        (outer, "weight"),
+    ]
+    assert names.owner(nn.Parameter(torch.ones(1)))[0] is None

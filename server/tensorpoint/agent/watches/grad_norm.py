@@ -70,7 +70,11 @@ class GradNorm(Watch):
         self._rules: tuple[Rule, ...] = ()
         #: What the gradients of this pass are multiplied by.
         self._scale: float | None = None
-        self._groups: list[_Group] = []
+        self._by_module: weakref.WeakKeyDictionary[Module, _Group] = weakref.WeakKeyDictionary()
+        #: The rules that may name parameters of a root, by the version of the names.
+        self._named: weakref.WeakKeyDictionary[Module, tuple[int, tuple[Rule, ...]]] = (
+            weakref.WeakKeyDictionary()
+        )
         #: By id of a parameter: it, its groups, and rules that name it. It is looked at whether it
         #: is that one: ids are given again to those of the next model.
         self._of: dict[
@@ -87,7 +91,8 @@ class GradNorm(Watch):
         per_module = frozenset({"on_parameter_gradient", "on_backward_end"})
         self.deaf_to = frozenset() if self._bound else per_module
         self._rules = tuple(rule for rule in rules if rule.reads_bound(self.metric))
-        self._groups = []
+        self._by_module = weakref.WeakKeyDictionary()
+        self._named = weakref.WeakKeyDictionary()
         self._of = {}
 
     # Per module, inside backward -----------------------------------------------------------------
@@ -127,7 +132,7 @@ class GradNorm(Watch):
 
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """Measure what was not complete before, and learn which parameters get gradients."""
-        for group in self._groups:
+        for group in list(self._by_module.values()):
             if not group.arrived:
                 continue
             if not group.measured:
@@ -140,16 +145,15 @@ class GradNorm(Watch):
     def _find_groups(self, owner: Module) -> tuple[_Group, ...]:
         """The groups of the modules from the root down to `owner` that a rule looks at."""
         found: list[_Group] = []
-        self._groups = [group for group in self._groups if group.module() is not None]
         for module in self._names.ancestors(owner):
-            group = next((group for group in self._groups if group.module() is module), None)
+            group = self._by_module.get(module)
             if group is None:
                 rules = self._judge.bound(self.metric, module)
                 wanted = (p for p in module.parameters() if p.requires_grad) if rules else ()
                 expected = frozenset(map(id, wanted))
                 limit = self._judge.limit(self.metric, rules)
                 group = _Group(weakref.ref(module), rules, expected, len(expected), limit)
-                self._groups.append(group)
+                self._by_module[module] = group
             if group.rules:
                 found.append(group)
         return tuple(reversed(found))
@@ -173,20 +177,26 @@ class GradNorm(Watch):
 
     def _find_rules(self, owner: Module, name: str) -> tuple[Rule, ...]:
         """The rules whose glob names this parameter, and no module."""
+        rules = self._naming_no_module(owner)
+        if not rules:
+            return ()
         root = self._names.root_and_path(owner)[0]
-        modules = {self._names.path(module, root): module for module in root.modules()}
-        shared = owner._parameters.get(name)
-        paths = [  # one and the same parameter may have several names
-            f"{path}.{own}" if path else own
-            for path, module in modules.items()
-            for own, parameter in module._parameters.items()
-            if parameter is shared
+        holders = dict.fromkeys([(owner, name), *self._names.names_below(root, owner, name)])
+        paths = [
+            f"{path}.{own}" if (path := self._names.path(module, root)) else own
+            for module, own in holders
         ]
-        return tuple(
-            rule
-            for rule in self._rules
-            if any(map(rule.looks_at, paths)) and not any(map(rule.looks_at, modules))
-        )
+        return tuple(rule for rule in rules if any(map(rule.looks_at, paths)))
+
+    def _naming_no_module(self, owner: Module) -> tuple[Rule, ...]:
+        """The rules whose glob names no module of this model: those that may name parameters."""
+        root, version = self._names.root_and_path(owner)[0], self._names.version
+        known = self._named.get(root)
+        if known is None or known[0] != version:
+            paths = [self._names.path(module, root) for module in root.modules()]
+            rules = tuple(rule for rule in self._rules if not any(map(rule.looks_at, paths)))
+            known = self._named[root] = version, rules
+        return known[1]
 
     # The whole model, before the optimizer steps --------------------------------------------------
 
