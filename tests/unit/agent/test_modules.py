@@ -289,12 +289,13 @@ def test_function_modes_do_not_see_calls_being_kept() -> None:
 
 def test_a_parameter_is_found_where_it_is_now() -> None:
     names = Names()
-    model = nn.Sequential(nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1))
-    inner, outer = model[0][0], model[1]
+    inner, outer = nn.Linear(1, 1), nn.Linear(1, 1)
+    block = nn.Sequential(inner)
+    model = nn.Sequential(block, outer)
     names.learn(model)
     names.count_call(model)
     assert names.owner(inner.weight) == (inner, "weight")
-    assert names.ancestors(inner) == [model, model[0], inner]
+    assert names.ancestors(inner) == [model, block, inner]
     outer.weight = inner.weight  # tied, and another one in place of the bias, since it was named
     outer.bias = nn.Parameter(torch.ones(1))
     assert names.owner(outer.bias) == (outer, "bias")
