@@ -8,27 +8,60 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Write
 from tests.programs.expectations import ExpectedStop, load, programs
 from tests.protocol.dap import Session
 
 pytestmark = pytest.mark.usefixtures("resident_process")
 
-PROGRAMS = programs()
+#: Programs of torch alone, a dozen lines each.
+_SMALL = ("numeric", "quiet")
+#: How many of them one session runs. A session costs 0.8 s of CPU, such a program 0.1.
+_TOGETHER = 8
+#: Runs the programs that it is given as if each were the only one.
+_ONE_BY_ONE = """\
+import runpy
+import sys
+
+for path in sys.argv[1:]:
+    runpy.run_path(path, run_name="__main__")
+"""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[path.stem for path in PROGRAMS])
-def test_program_stops_where_it_says(program: Path) -> None:
-    expectation = load(program)
-    if "c++" in expectation.needs and not (shutil.which("g++") or shutil.which("clang++")):
+def sessions() -> list[list[Path]]:
+    """The programs that one session each runs: several small ones, or one other."""
+    found: list[list[Path]] = []
+    for path in programs():
+        room = path.parent.name in _SMALL and not load(path).needs
+        last = found[-1] if found else []
+        if room and 0 < len(last) < _TOGETHER and last[-1].parent == path.parent:
+            last.append(path)
+        else:
+            found.append([path])
+    return found
+
+
+SESSIONS = sessions()
+
+
+@pytest.mark.parametrize(
+    "together", SESSIONS, ids=["-".join(dict.fromkeys((p[0].stem, p[-1].stem))) for p in SESSIONS]
+)
+def test_program_stops_where_it_says(together: list[Path], write: Write) -> None:
+    if "c++" in load(together[0]).needs and not (shutil.which("g++") or shutil.which("clang++")):
         pytest.skip("torch.compile's inductor needs a C++ compiler, and there is none here")
     with Session() as session, session.following_children():
-        session.launch(program)
-        for number, expected in enumerate(expectation.stops, 1):
+        if len(together) == 1:
+            session.launch(together[0])
+        else:
+            session.launch(write(_ONE_BY_ONE), args=[str(path) for path in together])
+        expected = [(path, stop) for path in together for stop in load(path).stops]
+        for number, (program, stop) in enumerate(expected, 1):
             stopped = session.stopped()
-            _check(session, stopped, expected, program, f"stop {number}")
+            _check(session, stopped, stop, program, f"{program.name}, stop {number}")
             session.resume(stopped)
         code = session.exit_code()
-        others = [body["text"] for body in session.seen("stopped")[len(expectation.stops) :]]
+        others = [body["text"] for body in session.seen("stopped")[len(expected) :]]
         assert not others, f"stopped once more: {others}"
         assert code == 0, session.output()
         assert "fault" not in session.output("important"), session.output("important")
@@ -86,7 +119,7 @@ def _line(file: str, line: int) -> str:
     return Path(file).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
-RECORDED = [path for path in PROGRAMS if any(stop.recorded for stop in load(path).stops)]
+RECORDED = [path for path in programs() if any(stop.recorded for stop in load(path).stops)]
 
 
 @pytest.mark.parametrize("program", RECORDED, ids=[path.stem for path in RECORDED])
