@@ -103,7 +103,7 @@ def test_arguments_directory_and_environment_reach_the_program(write: Write) -> 
             program=str(program),
             args=["--flag", "two words", "ünï", "", "$HOME", "a;b"],
             cwd=str(folder),
-            env={"PLAIN": "as given", "BOTH": "from env"},
+            env={"PLAIN": "as given", "BOTH": "from env", **STUBBED["env"]},
             envFile="my.env",
             python=[sys.executable, "-O"],
         )
@@ -294,7 +294,8 @@ print("main", sorted(name for name in vars(sys.modules["__main__"]) if "tensor" 
         assert "main []" in output
 
 
-@pytest.mark.parametrize("flags", [["-I"], ["-E"], ["-X", "dev"], ["-W", "error"]])
+# Each set of flags has a zygote of its own, with torch: 10 s.
+@pytest.mark.parametrize("flags", [["-E", "-X", "dev"], ["-I", "-W", "error"]])
 def test_the_interpreters_own_flags_do_not_keep_the_agent_out(
     write: Write, flags: list[str]
 ) -> None:

@@ -19,13 +19,32 @@ from tensorpoint.resident.messages import Answer, Environment, Status
 from tests.protocol.dap import STUBBED
 
 SERVER = Path(__file__).resolve().parents[2] / "server"
+#: What several programs under test import beside torch, with all that this loads.
+COMMON = (
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.distributed.tensor",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+)
+#: A host whose zygotes are never replaced by ones that import what programs have imported, and that
+#: doesn't add up their memory at each look at what runs: 10 ms of CPU a zygote, at each session.
+_STEADY = """\
+import sys
+from tensorpoint.cli import main
+from tensorpoint.resident import zygotes
+zygotes._WORTH = sys.maxsize
+zygotes._memory = lambda pid: None
+sys.exit(main(["host", "serve"]))
+"""
 
 
 class Host:
     """A host in a runtime folder of its own."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], is_steady: bool) -> None:
         self.folder = folder
+        self.is_steady = is_steady
         self.client = Client(folder)
         #: For processes that shall find this host.
         self.environment = dict(environment)
@@ -43,7 +62,7 @@ class Host:
         """
         variables = {**self.environment, "PYTHONPATH": str(SERVER)}
         for wanted in (
-            Environment((sys.executable,), variables),
+            Environment((sys.executable,), variables, COMMON),
             Environment((sys.executable,), {**self.environment, **STUBBED["env"]}),
             Environment(TOOLS.python, variables, TOOLS.preload, tools=True),
         ):
@@ -98,7 +117,7 @@ def run(
 
 
 @contextlib.contextmanager
-def running_host(**variables: str) -> Iterator[Host]:
+def running_host(is_steady: bool = False, /, **variables: str) -> Iterator[Host]:
     """A host that is stopped at the end, whatever has become of it."""
     # Not below pytest's folder: the path of a socket is short.
     folder = Path(tempfile.mkdtemp(prefix="tp-"))
@@ -110,7 +129,7 @@ def running_host(**variables: str) -> Iterator[Host]:
         **variables,
     }
     (folder / "r").mkdir(mode=0o700)
-    host = Host(folder / "r", environment)
+    host = Host(folder / "r", environment, is_steady)
     process = _start(host)
     try:
         _wait_for(host, process)
@@ -148,7 +167,10 @@ def start(host: Host) -> subprocess.Popen[bytes]:
 def _start(host: Host) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(SERVER), host.environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.Popen(
-        [sys.executable, "-m", "tensorpoint", "host", "serve"],
+        [
+            sys.executable,
+            *(("-c", _STEADY) if host.is_steady else ("-m", "tensorpoint", "host", "serve")),
+        ],
         env={**host.environment, "PYTHONPATH": path},
     )
 

@@ -21,11 +21,15 @@ from tests.resident.hosts import SERVER, Host, found_by_all, running_host
 
 @pytest.fixture(scope="session")
 def resident_host(request: pytest.FixtureRequest) -> Iterator[Host | None]:
-    """The host of this worker; None with --cold or where nothing can be forked."""
+    """The host of this worker; None with --cold or where nothing can be forked.
+
+    It imports at once what several programs need: one that learns it replaced its zygotes six
+    times on the way through tests/protocol.
+    """
     if request.config.getoption("--cold") or not hasattr(os, "fork"):
         yield None
         return
-    with running_host() as host:
+    with running_host(True) as host:
         host.prepare_adapters()
         yield host
 
