@@ -15,7 +15,7 @@ import { Trace } from './trace.ts';
 import { Workbench } from './workbench.ts';
 
 export { expect } from '@playwright/test';
-export { PYTHON } from './server.ts';
+export { AFRESH, PYTHON } from './server.ts';
 
 const WORKSPACE = path.join(ROOT, 'tests/editor/workspace');
 const DEMO = path.join(ROOT, 'server/tensorpoint/demo_program/train.py');

@@ -18,6 +18,9 @@ const GRACE_S = 5;
 /** A vsix in .editor, by its name without version. */
 export type Extension = 'tensorpoint' | 'trace' | 'python' | 'debugpy';
 
+/** For scenarios that are about which installation starts a program: it is started by that, each time. */
+export const AFRESH = { TENSORPOINT_RESIDENT: '0' };
+
 /** What can't be changed while a server runs. */
 export interface ServerOptions {
   extensions: readonly Extension[];
@@ -119,8 +122,8 @@ function environmentFor(home: string, more: Record<string, string>): NodeJS.Proc
     // It would ask the extension gallery for updates.
     EXTENSIONS_GALLERY: '{"serviceUrl":""}',
     HF_HUB_OFFLINE: '1',
-    // One that is started on demand would outlive the scenario.
-    TENSORPOINT_RESIDENT: '0',
+    // Programs are forked, as a user's are. Their host is stopped with the server.
+    TENSORPOINT_RESIDENT: 'wait',
     ...more,
   };
 }

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 
-import { expect, lineOf, PYTHON, test } from '../driver/scenario.ts';
+import { AFRESH, expect, lineOf, PYTHON, test } from '../driver/scenario.ts';
 
 /** The interpreter that .venv was made with: nothing is installed there. */
 const BARE = spawnSync(PYTHON, ['-c', 'import sys; print(sys._base_executable)'], { encoding: 'utf8' }).stdout.trim();
@@ -30,7 +30,7 @@ test.describe('a configuration with an interpreter that is not there', () => {
 });
 
 test.describe('an interpreter without Tensorpoint', () => {
-  test.use({ machineSettings: { 'tensorpoint.python': BARE } });
+  test.use({ environment: AFRESH, machineSettings: { 'tensorpoint.python': BARE } });
 
   test('leads to one message with Install, after which the program runs', async ({ vscode, dap, page, server, shot }) => {
     test.setTimeout(400_000);
@@ -78,7 +78,7 @@ test.describe('an interpreter without Tensorpoint', () => {
 });
 
 test.describe('an installed version that does not fit', () => {
-  test.use({ environment: { PYTHONPATH: path.resolve(import.meta.dirname, '../other-version') } });
+  test.use({ environment: { ...AFRESH, PYTHONPATH: path.resolve(import.meta.dirname, '../other-version') } });
 
   test('is said plainly, with the choice', async ({ vscode, dap, page }) => {
     await vscode.openFile('plain.py');

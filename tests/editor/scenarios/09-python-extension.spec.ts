@@ -1,11 +1,11 @@
 import fs from 'node:fs';
 
-import { expect, PYTHON, test } from '../driver/scenario.ts';
+import { AFRESH, expect, PYTHON, test } from '../driver/scenario.ts';
 
 test.describe('with the Python extension', () => {
   test.use({
     extensions: ['tensorpoint', 'trace', 'python', 'debugpy'],
-    environment: { TENSORPOINT_EDITOR_PYTHON: PYTHON },
+    environment: { ...AFRESH, TENSORPOINT_EDITOR_PYTHON: PYTHON },
     machineSettings: { 'tensorpoint.python': '/not/asked/for' },
   });
 

@@ -16,7 +16,6 @@ Net()(torch.ones(3))
 `;
 
 test.use({
-  environment: { TENSORPOINT_RESIDENT: 'wait' },
   configurations: [{ name: 'Edited', type: 'tensorpoint', request: 'launch', program: '${workspaceFolder}/edited.py', hotSwap: true }],
 });
 test.setTimeout(360_000); // the first F5 waits for the resident process
