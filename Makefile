@@ -4,9 +4,9 @@
 #   make test TESTFLAGS="-n 2 -k nonfinite"
 
 PYTHON ?= python3
-# Tests wait for processes more than they compute: two workers use 45 % of two cores. The order of
+# Tests wait for processes more than they compute: three workers use 70 % of two cores. The order of
 # the groups is that of tests/conftest.py.
-TESTFLAGS ?= -n 3 --dist loadgroup --no-loadscope-reorder $(RETRIES)
+TESTFLAGS ?= -n 4 --dist loadgroup --no-loadscope-reorder $(RETRIES)
 # Of thousands of tests of real processes, one may lose a race on a busy machine. A few may have a
 # second try, and are printed with what they said first: each is a fault to mend. (Playwright tries
 # the editor's scenarios again.)
