@@ -38,3 +38,31 @@ test('"Break on Gradient Norm Above..." has its input checked by the server, wit
   await expect(vscode.statusBar.filter({ hasText: 'Tensorpoint ·' })).toContainText('3 armed');
   await expect(vscode.breakpoints.filter({ hasText: 'grad_norm() > 20' })).toHaveCount(1);
 });
+
+test('"Break on NaN/Inf..." and "Break on Tensor Condition..." are rows that stop', async ({ vscode, dap, workspace, page }) => {
+  const input = vscode.quickInput.locator('input.input');
+  const objection = vscode.quickInput.locator('.quick-input-message');
+  await vscode.openFile('train.py');
+  await vscode.command('Tensorpoint: Break on Tensor Condition');
+  await input.fill('absmax("penalty") >');
+  await expect(objection).toContainText('a value is missing after');
+  await input.fill('loss > 3 and step == 0');
+  await expect(objection).not.toContainText('a value is missing after');
+  await page.keyboard.press('Enter');
+  await expect(vscode.quickInput).toBeHidden();
+  await vscode.command('Tensorpoint: Break on NaN/Inf');
+  await expect(input).toHaveValue('*');
+  await input.fill('pen*');
+  await page.keyboard.press('Enter');
+  await expect(vscode.quickInput).toBeHidden();
+
+  await page.keyboard.press('F5');
+  const [first, second] = ['loss > 3 and step == 0', 'nonfinite("pen*")'];
+  expect(await dap.body('stopped')).toMatchObject({ tensorpoint: { condition: first, step: 0 } });
+  await vscode.openDebugView();
+  await vscode.tick('NaN/Inf', false);
+  await vscode.action('continue');
+  await expect.poll(() => dap.received('stopped').length).toBe(2);
+  expect(dap.received('stopped')[1]?.body).toMatchObject({ tensorpoint: { condition: second, module: 'penalty' } });
+  await vscode.stopped('train.py', lineOf(`${workspace}/train.py`, 'entropy = self.penalty(logits)'));
+});
