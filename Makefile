@@ -69,7 +69,7 @@ vsix: dist $(CLIENT_READY)  ## build the VS Code extension into vscode-client/
 
 images: $(READY)  ## make the screenshots of the documentation
 	$(BIN)/python -m pytest tests/editor -k 'nonfinite or gradient or layers or shapes'
-	cp .editor/screenshots/vscode-*.png docs/images/
+	$(BIN)/python tests/editor/figures.py
 
 clean:  ## remove what was built and cached; .venv stays
 	rm -rf dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
