@@ -172,6 +172,56 @@ def test_conditions_name_what_turns_true_and_what_autograd_does_not_see(write: W
         assert session.exit_code() == 0
 
 
+GRADIENTS = """\
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+unused = nn.Parameter(torch.ones(4))
+unused.grad = torch.zeros(4)
+by_hand = nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([*net.parameters(), unused, by_hand], lr=0.1)
+print("start")  # start
+for step in range(40):
+    optimizer.zero_grad(set_to_none=step < 20)
+    if step == 0 or step >= 20:
+        unused.grad = torch.zeros(4) if unused.grad is None else unused.grad
+    for rows in range(2 if step % 2 else 1):
+        net(torch.ones(2, 4)).sum().backward()
+    if by_hand.grad is None:
+        by_hand.grad = torch.ones(3)
+    else:
+        by_hand.grad.copy_(torch.full((3,), float(step)))
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()  # steps
+print("end")
+"""
+
+
+def test_no_gradient_is_told_of_those_that_got_none_and_of_no_other(write: Write) -> None:
+    """New gradients live where the ones before did, with the same version; zeroed ones move on."""
+    with Session() as session:
+        watching = Watching(session, write(GRADIENTS))
+        made = watching.set(
+            *(
+                {"dataId": watching.id(name), "condition": "no_grad"}
+                for name in ("net[0].weight", "net[1].bias.grad", "by_hand", "unused")
+            )
+        )
+        assert all(item["verified"] for item in made)
+        line, text = watching.next_stop()
+        assert (
+            line == watching.line("# steps") and session.evaluate("step", watching.stopped) == "1"
+        )
+        assert "no gradient for unused" in text and "its gradient is None" in text
+        line, text = watching.next_stop()
+        assert session.evaluate("step", watching.stopped) == "21"
+        assert "no gradient for unused" in text and "it was set to zero" in text
+        session.resume()
+        assert session.exit_code() == 0
+
+
 def test_op_precision_names_the_operation_that_modified_it(write: Write) -> None:
     with Session() as session:
         watching = Watching(session, write(PROGRAM), precision="op")

@@ -41,8 +41,9 @@ _WEIGHTED = 1 << 20
 class Look:
     """What a target was like: enough to see that it is another now, and to say how."""
 
-    #: The tensor's identity; None where there is none (a gradient that is None).
-    identity: int | None
+    #: Which tensor it was; None where there is none (a gradient that is None). To be compared by
+    #: `is`: an id comes again, with a version that begins anew, once its tensor is gone.
+    identity: weakref.ref[Any] | None
     version: int | None
     shape: tuple[Any, ...] | None
     dtype: Any
@@ -151,13 +152,13 @@ def look_at(target: Target, *, closely: bool) -> Look:
         return _look_at_part(target.owner, tensor, closely or elements_of(tensor) <= _SMALL)
     version = None if call(tensor, "is_inference") else read(tensor, "_version")
     fingerprint = _fingerprint(tensor) if closely else None
-    return Look(id(tensor), version, shape_of(tensor), read(tensor, "dtype"), fingerprint)
+    return Look(weakref.ref(tensor), version, shape_of(tensor), read(tensor, "dtype"), fingerprint)
 
 
 def _look_at_part(whole: Any, part: Any, closely: bool) -> Look:
     version = None if is_on_cpu(part) else read(whole, "_version")
     bits = _fingerprint(part) if closely else None
-    return Look(id(whole), version, shape_of(part), read(part, "dtype"), bits)
+    return Look(weakref.ref(whole), version, shape_of(part), read(part, "dtype"), bits)
 
 
 @unseen

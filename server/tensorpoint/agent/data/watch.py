@@ -31,7 +31,16 @@ from ..ops.stack import lines_at
 from ..rules import Rule
 from ..tensors import absmax_of, has_nonfinite, norm_of, unseen
 from ..values.owners import Owners
-from ..values.plain import is_hollow, is_lazy, is_on_cpu, is_tensor, number, plain, read
+from ..values.plain import (
+    call,
+    is_hollow,
+    is_lazy,
+    is_on_cpu,
+    is_tensor,
+    number,
+    plain,
+    read,
+)
 from ..watches.base import Event, Stop, Watch
 from .lookup import NotWatchable, of_expression
 from .targets import Look, Target, Targets, look_at
@@ -58,8 +67,12 @@ class _Watched:
     told: int = 0
     #: The norm when it was looked at last, for the text.
     norm: float | None = None
-    #: The version of the gradient when an optimizer stepped last.
-    stepped: tuple[int | None, int | None] | None = None
+    #: The gradient when an optimizer stepped last, and its version.
+    stepped: tuple[weakref.ref[Any], int | None] | None = None
+    #: Whether a backward pass has added to the gradient since.
+    was_given: bool = False
+    #: What the gradient was then in place of one of that step.
+    missing: str | None = None
     said_gone: bool = False
 
 
@@ -179,6 +192,8 @@ class DataWatch(Watch):
             path = self._names.path(owner, owner)
             full = f"{path}.{name}" if path else name
         self._look(f"the gradient of {full} in backward", None)
+        for watched in self._watched:
+            watched.was_given |= _parameter_of(watched.target) is parameter
 
     def on_backward_end(self, results: object) -> None:
         """A backward pass has ended."""
@@ -232,7 +247,7 @@ class DataWatch(Watch):
                 now = replace(now, fingerprint=then.fingerprint)
             watched.look = now
             if not same or not watched.is_known:
-                unseen = then.version == now.version and then.identity == now.identity
+                unseen = then.version == now.version and then.identity is now.identity
                 place = _between(looked if unseen else before, here)
                 self._judge(watched, then, now, place, entered)
 
@@ -250,7 +265,7 @@ class DataWatch(Watch):
             if word == "reshaped":
                 return (then.shape, then.dtype) != (now.shape, now.dtype)
             if word == "no_grad":
-                return watched.holds if value is None else False
+                return watched.missing is not None and not watched.was_given
             return self._measured(word, value)
 
         holds = watched.condition.holds(read_word) is True
@@ -277,16 +292,15 @@ class DataWatch(Watch):
 
     def _look_for_gradient(self, watched: _Watched, optimizer: Any) -> None:
         target = watched.target
-        parameter = target.owner if target.kind == "gradient" else target.tensor()
+        parameter = _parameter_of(target)
         if not is_tensor(parameter) or not read(parameter, "requires_grad"):
             return
-        gradient = read(parameter, "grad")
-        state = (id(gradient), None if gradient is None else read(gradient, "_version"))
-        missing = gradient is None or state == watched.stepped
-        watched.stepped = state
+        watched.missing = _why_missing(watched, read(parameter, "grad"))
 
         def read_word(word: str) -> float | bool | None:
-            return missing if word == "no_grad" else self._measured(word, target.tensor())
+            if word == "no_grad":
+                return watched.missing is not None
+            return self._measured(word, target.tensor())
 
         holds = watched.condition.holds(read_word) is True
         turned, watched.holds = holds and not watched.holds, holds
@@ -294,11 +308,10 @@ class DataWatch(Watch):
             watched.hits += 1
             if watched.hits_fire(watched.hits):
                 name = type(optimizer).__name__
-                text = "None" if gradient is None else "that of an earlier step"
                 self._stop_for(
                     watched,
                     f"no gradient for {target.name.removesuffix('.grad')}",
-                    (f"{name}.step is about to run, and its gradient is {text}.",),
+                    (f"{name}.step is about to run, and its gradient is {watched.missing}.",),
                     None,
                 )
 
@@ -372,6 +385,30 @@ def _by_operation(name: str, lines: Sequence[Line]) -> str:
     return f"by {name} at {short_file(line.file)}:{line.line} in {line.function}"
 
 
+def _parameter_of(target: Target) -> Any:
+    return target.owner if target.kind == "gradient" else target.tensor()
+
+
+def _why_missing(watched: _Watched, gradient: Any) -> str | None:
+    """What the gradient is in place of one of this step, or None if there is such a one.
+
+    Beside backward passes the program may write it by itself, as it may set it to zero.
+    """
+    given, watched.was_given = watched.was_given, False
+    if gradient is None:
+        watched.stepped = None
+        return "None"
+    version = None if call(gradient, "is_inference") else read(gradient, "_version")
+    before, watched.stepped = watched.stepped, (weakref.ref(gradient), version)
+    if given or before is None or before[0]() is not gradient:
+        return None
+    if version == before[1]:
+        return "that of an earlier step"
+    return (
+        "0: it was set to zero, and nothing was added since" if absmax_of(gradient) == 0 else None
+    )
+
+
 def _can_be_read_here(target: Target) -> bool:
     """On pydevd's thread, where the plan comes: nothing that waits for a device."""
     tensor = target.tensor()
@@ -386,7 +423,7 @@ def _now(watched: _Watched) -> Look:
 
 
 def _same(then: Look, now: Look, told: int) -> bool:
-    if (then.identity, then.shape, then.dtype) != (now.identity, now.shape, now.dtype):
+    if then.identity is not now.identity or (then.shape, then.dtype) != (now.shape, now.dtype):
         return False
     if then.version is not None and now.version is not None and then.version != now.version:
         return 0 < now.version - then.version <= told
@@ -410,7 +447,7 @@ def _difference(then: Look, now: Look, target: Target) -> str:
         return "It is None now." if then.identity is not None else ""
     if then.identity is None:
         return "It was None before."
-    if then.identity != now.identity:
+    if then.identity is not now.identity:
         return "It is another tensor now, not written in place."
     if (then.shape, then.dtype) != (now.shape, now.dtype):
         if then.shape is None:
