@@ -85,13 +85,17 @@ class Summaries:
         return "" if is_parameter(tensor) else "statistics on request"
 
     def _gradient(self, parameter: Any) -> str:
-        """Norm, age and update ratio: as recorded, else the norm as it is now."""
-        fact = self._known.parameter(parameter)
+        """Norm as it is now, or as recorded where it is gone or on a device; ratio and age."""
+        gradient, fact = gradient_of(parameter), self._known.parameter(parameter)
+        now = _norm_in_words(gradient)
         if fact is None or (fact.gradient_norm is None and fact.gradient_finite is None):
-            now = _norm_in_words(gradient_of(parameter))
-            return now or ("no gradient" if read(parameter, "requires_grad") else "")
+            if gradient is not None:
+                return now or "gradient not recorded"
+            return "no gradient" if read(parameter, "requires_grad") else ""
         norm = "not finite" if fact.gradient_norm is None else number(fact.gradient_norm)
-        parts = [f"‖grad‖ {norm}"]
+        parts = [now or f"‖grad‖ {norm} in step {fact.step}"]
+        if gradient is None:
+            parts.append("no gradient now")
         if fact.update_ratio is not None:
             parts.append(f"update ratio {number(fact.update_ratio)}")
         if fact.age:
