@@ -14,7 +14,7 @@ import pytest
 
 from tensorpoint.resident.messages import ZygoteStatus
 from tests.conftest import Write
-from tests.protocol.dap import DEADLINE, Message, Session, eventually, line_of
+from tests.protocol.dap import DEADLINE, STUBBED, Message, Session, eventually, line_of
 from tests.protocol.samples import GATE
 from tests.resident.hosts import Host
 from tests.resident.test_faults import NO_TORCH
@@ -336,12 +336,17 @@ def test_a_module_of_the_program_that_shadows_one_of_ours_wins(
 
 
 def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) -> None:
-    """Ctrl-C at a terminal reaches the program, which is in another session."""
+    """Ctrl-C and a new size of a terminal reach the program, which is in another session."""
+    import fcntl
     import pty
+    import struct
+    import termios
 
     program = write(
         """\
-        import os, sys, time
+        import os, signal, sys, time
+        resized = lambda *_: print("now", *os.get_terminal_size(), flush=True)
+        signal.signal(signal.SIGWINCH, resized)
         try:
             print("tty", [os.isatty(n) for n in range(3)], os.get_terminal_size(), flush=True)
             while True:
@@ -364,6 +369,8 @@ def test_a_tty_is_handed_over_with_its_signals(shared_host: Host, write: Write) 
             seen += os.read(terminal, 1000)
 
     until(b"tty [True, True, True]")
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
+    until(b"now 97 31")
     os.write(terminal, b"\x03")
     until(b"interrupted")
     os.write(terminal, b"line\n")
@@ -392,6 +399,79 @@ def test_ctrl_z_stops_the_program_and_fg_continues_it(shared_host: Host, write: 
     process.terminate()
     assert process.wait(DEADLINE) == -signal.SIGTERM
     eventually(lambda: not Path(f"/proc/{child}").exists(), "the program's end")
+
+
+def test_twenty_sessions_in_a_row_leave_nothing(resident: Host, write: Write) -> None:
+    """Ended by the program, from a stop, by disconnecting and by an editor that is killed."""
+    program = write("print('up', flush=True)  # here\n")
+    lines = {str(program): [line_of(program, "# here")]}
+
+    def one(number: int) -> None:
+        with Session() as session:
+            session.launch(program, breakpoints=lines, **STUBBED)
+            stopped, pid = session.stopped(), session.expect_process()
+            match number % 4:
+                case 0:
+                    session.resume(stopped)
+                    assert session.exit_code() == 0
+                case 1:
+                    session.request("disconnect", terminateDebuggee=True)
+                case 2:
+                    session.request("terminate")
+                case _:
+                    assert session.process is not None
+                    session.process.kill()
+            _expect_end_of(pid)
+        eventually(lambda: not session.processes(), "the end of all")
+
+    def held() -> list[int]:
+        pids = [resident.status().pid, *(each.pid for each in resident.status().zygotes)]
+        return [len(os.listdir(f"/proc/{pid}/{what}")) for pid in pids for what in ("fd", "task")]
+
+    def at_rest() -> bool:
+        return not any(each.running for each in resident.status().zygotes)
+
+    one(0)  # what it imports, and its zygote, are there afterwards
+    eventually(at_rest, "the first one's end")
+    before, files = held(), sorted(os.listdir(resident.folder))
+    for number in range(20):
+        one(number)
+    eventually(at_rest, "the last one's end")
+    # Not the same: the connection that has just asked may have been open before.
+    eventually(
+        lambda: len(held()) == len(before) and all(map(int.__le__, held(), before)),
+        "what the last one held is given back",
+    )
+    assert sorted(os.listdir(resident.folder)) == files
+
+
+def test_a_storm_of_forks_ends_with_stop_and_the_next_launch_works(
+    resident: Host, write: Write
+) -> None:
+    storm = write(
+        """\
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.close(1)
+        for _ in range(5):  # 2 ** 5 processes
+            os.fork()
+        open(os.environ["TP_UP"] + f"/{os.getpid()}", "w").close()
+        while True:
+            time.sleep(0.05)
+        """
+    )
+    up = storm.parent / "up"
+    up.mkdir()
+    with Session() as session:
+        variables = {**STUBBED["env"], "TP_UP": str(up)}
+        session.launch(storm, env=variables, subProcess=False)
+        eventually(lambda: len(os.listdir(up)) == 32, "the last fork", DEADLINE)
+        session.request("disconnect", terminateDebuggee=True)
+        _expect_end_of(*map(int, os.listdir(up)))
+    with Session() as session:
+        session.launch(write("print('again')\n", "next.py"), **STUBBED)
+        assert session.exit_code() == 0
+        assert "again" in session.output("stdout")
 
 
 def _expect_end_of(*pids: int) -> None:
