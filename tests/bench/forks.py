@@ -6,6 +6,7 @@ Each row has the way with it beside the way without, in turns.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import shutil
@@ -17,12 +18,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tensorpoint.resident.jobs import Job, run_job
 from tensorpoint.resident.messages import Environment
 from tensorpoint.wire import pack
-from tests.protocol.dap import SERVER, Session, eventually
+from tests.bench.latency import hang_up
+from tests.bench.start import learn
+from tests.protocol.dap import SERVER, Session, eventually, line_of
 from tests.resident.hosts import Host, found_by_all, run, running_host
 
 _RANKS = 8
@@ -32,6 +36,7 @@ _LONG_S = 900
 _JOB = "import torch\n\n\ndef shape(size):\n    return list(torch.Size([size]))\n"
 #: One write: torchrun's ranks are unbuffered.
 _RANK = "import os, time, torch\nos.write(1, f'line {time.time()}\\n'.encode())\n"
+_DTYPES = ("bfloat16", "float32")
 _SLEEP = "import torch, time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 _MAKE = """\
 import sys, torch
@@ -47,11 +52,10 @@ for parameter in model.parameters():
 model.save_pretrained(sys.argv[1], max_shard_size="1GB")
 """
 _LOAD = """\
-import sys, time, torch
+import sys, torch
 from transformers import LlamaForCausalLM
-began = time.perf_counter()
-model = LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-print("seconds", time.perf_counter() - began)
+model = LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=getattr(torch, sys.argv[2]))
+print(model.dtype, {number})  # stop here
 """
 
 
@@ -82,7 +86,7 @@ def measure(rounds: int, checkpoint_mb: int) -> list[Fork]:
             _jobs(host, folder, rounds * 5),
             _ranks(host, folder, rounds),
             _memory(host, folder),
-            _weights(folder, rounds, checkpoint_mb),
+            *_weights(host, folder, rounds, checkpoint_mb),
         ]
 
 
@@ -181,30 +185,49 @@ def _private_mib(pid: int) -> float:
     return int(re.findall(r"Private_Dirty: +(\d+)", text)[0]) / 1024
 
 
-def _weights(folder: Path, rounds: int, checkpoint_mb: int) -> Fork:
+def _weights(host: Host, folder: Path, rounds: int, checkpoint_mb: int) -> list[Fork]:
+    """From F5, with an edit of the file just before, to the line after a checkpoint was loaded."""
     checkpoint, load = folder / "checkpoint", folder / "load.py"
     (folder / "make.py").write_text(_MAKE, encoding="utf-8")
-    load.write_text(_LOAD, encoding="utf-8")
     make = [sys.executable, str(folder / "make.py"), str(checkpoint), str(checkpoint_mb)]
     subprocess.run(make, check=True, capture_output=True)
 
-    def seconds(keep: bool) -> float:
-        with Session() as session:
-            session.launch(load, filters=[], args=[str(checkpoint)], keepWeights=keep)
-            exited = session.expect("exited", _LONG_S)
-            assert exited["exitCode"] == 0, session.output()
-            session.expect("terminated")
-            return float(re.findall(r"seconds ([\d.]+)", session.output("stdout"))[0])
+    learn(host, folder / "train.py")
+    numbers = itertools.count()
+
+    def seconds(dtype: str, keep: bool) -> float:
+        began = time.perf_counter()
+        load.write_text(_LOAD.format(number=next(numbers)), encoding="utf-8")
+        session = Session()
+        try:
+            session.launch(
+                load,
+                filters=[],
+                args=[str(checkpoint), dtype],
+                breakpoints={str(load): [line_of(load, "stop here")]},
+                resident=keep,
+                keepWeights=keep,
+            )
+            stopped = session.stopped(_LONG_S)
+            passed = time.perf_counter() - began
+            assert session.evaluate("str(model.dtype)", stopped) == f"'torch.{dtype}'"
+        finally:
+            hang_up(session)
+        return passed
 
     try:
-        seconds(True)
-        return _row(
-            f"from_pretrained of {checkpoint_mb} MB, bfloat16 as float32",
-            "s",
-            rounds,
-            lambda: seconds(True),
-            lambda: seconds(False),
-        )
+        for dtype in _DTYPES:
+            seconds(dtype, True)
+        return [
+            _row(
+                f"F5 → stopped, {checkpoint_mb} MB of bfloat16 loaded as {dtype}",
+                "s",
+                rounds,
+                partial(seconds, dtype, True),
+                partial(seconds, dtype, False),
+            )
+            for dtype in _DTYPES
+        ]
     finally:
         for each in pack.packs():
             if each.source.startswith(str(folder)):

@@ -70,7 +70,7 @@ def measure(rounds: int) -> Starts:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         host = stack.enter_context(running_host())
         stack.enter_context(found_by_all(host))
-        _learn(host, folder / "train.py")
+        learn(host, folder / "train.py")
         for number in range(rounds):
             for _ in range(3):
                 seconds["resident"].append(_start(folder / "train.py", number, None, True))
@@ -81,7 +81,7 @@ def measure(rounds: int) -> Starts:
     return Starts(resident, cold, stock, memory)
 
 
-def _learn(host: Host, program: Path) -> None:
+def learn(host: Host, program: Path) -> None:
     """Have the host know what the program imports, and a zygote with it ready."""
     host.acquire(PYTHONPATH=str(SERVER))
     _start(program, 0, None, True, seconds=3)
