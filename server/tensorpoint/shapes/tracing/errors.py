@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...wire.shapes import Span
+from .divisions import uneven
 from .positions import span_of
 from .rewriting import Source
 from .snapshots import render, sizes_of, snap
@@ -72,7 +73,11 @@ def fault_of(error: BaseException, source: Source) -> Fault | None:
     if not code or not from_torch or _raised_there(source, span):
         return None
     owner = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-    return Fault(span, owner, code, message, clash, _operands(frame, span, source))
+    operands = _operands(frame, span, source)
+    words, divisor = uneven(message, _node_at(source, span), lambda node: _look_up(node, frame))
+    if words:
+        message, operands = f"{words}: {message}", (*operands, *divisor)
+    return Fault(span, owner, code, message, clash, operands)
 
 
 def _raised_there(source: Source, span: Span) -> bool:
