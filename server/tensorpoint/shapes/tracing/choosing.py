@@ -68,7 +68,11 @@ def _candidates(
     if not set(required) <= said.keys() or not required:
         for given, origin in examples:
             if set(required) <= given.keys() | said.keys():
-                yield from generalized(inputs_of(given, said, list(parameters), origin), runs)
+                inputs = inputs_of(given, said, list(parameters), origin)
+                if runs(inputs):
+                    yield from generalized(inputs, runs)
+                else:  # to be told how it fails
+                    yield inputs, {}
     yield from ((inputs, {}) for inputs in likely_inputs(made.module, spec, path))
 
 

@@ -110,10 +110,8 @@ def generalized(
 ) -> Iterator[tuple[tuple[Input, ...], Sizes]]:
     """The inputs with names for the sizes that can vary, then for the batch only, then as given.
 
-    And what the names stand for in the call.
+    And what the names stand for in the call, which is one that runs.
     """
-    if not runs(inputs):
-        return
     end = time.monotonic() + _SECONDS
     places = _places(inputs)
     free: list[Key] = []

@@ -47,8 +47,14 @@ def said(target: Target) -> bool:
 
 def failures(failed: Sequence[Failed], source: Source) -> Iterator[ShapeDiagnostic]:
     """The fault of a call that runs with none of its inputs, if it is one for sure."""
-    # What nothing speaks for says nothing if it fails.
-    failed = [each for each in failed if not any(one.blind for one in each.target.inputs)]
+    # What nothing speaks for says nothing if it fails, nor a call: who runs it sees it, and it may
+    # be meant to, or not be what it seems.
+    trusted = {*_SAID, "first use"}
+    failed = [
+        each
+        for each in failed
+        if all(one.origin in trusted and not one.blind for one in each.target.inputs)
+    ]
     if not failed:
         return
     target = failed[0].target
@@ -64,8 +70,6 @@ def failures(failed: Sequence[Failed], source: Source) -> Iterator[ShapeDiagnost
             return
         if set(first.clash) & constants(target):
             return  # what clashes may be the guess
-        if any(each.origin != "first use" for each in target.inputs if each.origin not in _SAID):
-            return
     sizes = crashed[0].sizes
     if confirmed(target, sizes, first, source):
         yield diagnostic(first, "error", sizes, source)

@@ -34,7 +34,7 @@ from .breaks import CannotExplain, graph_breaks
 from .casting import Castings
 from .choosing import Example, step_examples, try_inputs
 from .devices import device_faults
-from .errors import first_line
+from .errors import fault_of, first_line, place_of
 from .examples import calls_of
 from .faults import (
     Limit,
@@ -272,7 +272,7 @@ class _Table:
         faults = list(failures(found, source))
         self.diagnostics += faults
         if not faults:
-            self.untraced.append(_why_not(name, found[0] if found else None))
+            self.untraced.append(_why_not(name, found, source))
 
     def _at_most(self, seconds: float) -> float:
         """How long a pass may take: one that began late must not take the hints with it."""
@@ -399,15 +399,25 @@ def _smt(limits: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _why_not(name: str, failed: Failed | None) -> str:
+def _why_not(name: str, failed: Sequence[Failed], source: Source) -> str:
     """Why a class has no shapes, and what to do."""
-    if failed is None or not failed.crashed or failed.crashed[0].error is None:
+    tried = [each for each in failed if each.crashed and each.crashed[0].error is not None]
+    if not tried:
         return f"{name}: its inputs are not known; say them: # tensorpoint: x: f32[B, 3, H, W]"
-    target, error = failed.target, failed.crashed[0].error
+    called = [each for each in tried if any(one.origin == "call" for one in each.target.inputs)]
+    # What came furthest is the likeliest.
+    best = max(called or tried, key=lambda each: len(each.crashed[0].observations))
+    target, error = best.target, best.crashed[0].error
+    assert error is not None
     inputs = ", ".join(f"{each.name}: {spec_text(each.value)}" for each in target.inputs)
-    what = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    fault, place = fault_of(error, source), place_of(error, source)
+    where = f"line {place.line}: " if place is not None else ""
+    text = first_line(error) if fault is None else fault.message
+    what = f"{where}{type(error).__name__}: {text}".rstrip(": ")
     if not target.inputs:
         return f"{name} does not run: {what}"
+    if called:
+        return f"{name} does not run with {inputs}, as it is called: {what}"
     if said(target):
         return f"{name} does not run with {inputs}, as specified: {what}"
     return (
