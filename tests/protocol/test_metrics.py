@@ -69,6 +69,8 @@ EXPECTED = [
     ("update_norm() > 5", "update_norm", "", "# step"),
     ("update_ratio() > 0.02 and optimizer_step > 3", "update_ratio", "", "# step"),
     ('update_ratio("*.ln_f") > 0.1', "update_ratio", "transformer.ln_f", "# step"),
+    ('update_norm("*.h.1.*_fc.weight") > 0.5', "update_norm", "transformer.h.1.mlp.c_fc", "# step"),
+    ('update_ratio("lm_head.weight") > 1', "update_ratio", "transformer.wte", "# step"),
     ("loss > 100", "loss", "", "# backward"),
     ("memory_growth() > 5e7 and step > 5", "memory_growth", "", "model("),
     ("scale() < 100", "scale", "", "# scale"),
@@ -121,3 +123,23 @@ def test_a_metric_stops_where_it_is_measured(
         assert "modeling_gpt2" in first["file"] or "sdpa_attention" in first["file"]
     else:
         assert line in source[first["line"] - 1]
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ('grad_norm("lm_head.weight") > 5', "2-norm of the gradient of parameter weight of"),
+        (
+            'update_norm("*.h.1.*_fc.weight") > 0.5',
+            "2-norm of the change {} of parameter weight of",
+        ),
+        ('update_ratio("lm_head.weight") > 1', "to the parameters {} of parameter weight of"),
+    ],
+)
+def test_a_stop_for_a_parameter_names_it_with_its_value(
+    stops: list[dict[str, Any]], condition: str, words: str
+) -> None:
+    stop = next(stop for stop in stops if stop["condition"] == parse(condition).text)
+    value = f"{stop['value']:.6g}"
+    assert f"{words.format(value)} {stop['module']} ({stop['module_type']})" in stop["text"]
+    assert value in stop["text"]

@@ -293,11 +293,11 @@ class Recorder(Watch):
                 record.sampling = self._sampling_of(parameter, record.sampling)
                 self._take(parameter, record.sampling, record, record.step)
 
-    def note_update(self, parameter: torch.Tensor, ratio: float) -> None:
-        """Somebody has measured how much the optimizer changed `parameter`, relatively."""
+    def note_update(self, parameter: torch.Tensor, change: float, size: float) -> None:
+        """Somebody has measured the 2-norms of `parameter`'s last change and of it before that."""
         record = self._parameters.get(id(parameter))
         if record is not None:
-            record.add_ratio(ratio)
+            record.add_update(change, size)
 
     def _meet_parameter(
         self, owner: Module | None, name: str, parameter: torch.Tensor

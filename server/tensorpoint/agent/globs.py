@@ -99,7 +99,7 @@ class Globs:
                 self._reasons[rule] = _why(rule, known, self._names.parameters())
 
     def _names_parameter(self, rule: Rule) -> bool:
-        return rule.uses("grad_norm") and any(map(rule.looks_at, self._names.parameters()))
+        return rule.may_name_parameters and any(map(rule.looks_at, self._names.parameters()))
 
 
 def _glob(rule: Rule) -> str | None:

@@ -189,11 +189,6 @@ class Names:
         with self._lock:
             return list(self._calls)
 
-    def holders(self, parameter: Any) -> list[Module]:
-        """The modules that `parameter` is in or below, outermost first."""
-        owner, _ = self.owner(parameter)
-        return [] if owner is None else self.ancestors(owner)
-
     def owners(self, parameter: Any) -> list[Module]:
         """All modules that have `parameter`: tied weights have several."""
         return [

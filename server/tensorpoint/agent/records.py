@@ -1,6 +1,6 @@
 """What is kept of one layer and of one parameter, and how it becomes facts.
 
-Bounded: a ring of the last 64 steps' numbers in one array, 4 KiB for a layer and 2.5 KiB for a
+Bounded: a ring of the last 64 steps' numbers in one array, 4 KiB for a layer and 3 KiB for a
 parameter, and no tensor. Written on the program's threads without a lock: a row is put with one
 assignment, and a reader takes the array with one copy.
 """
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _UNKNOWN = math.nan
+#: Numbers of a parameter in one step; see `wire.ParameterHistory`.
+_COLUMNS = 6
 
 
 class Ring:
@@ -193,11 +195,12 @@ class ParameterRecord:
         "optimizer_step",
         "parameter",
         "path",
-        "ratio",
         "ring",
         "root",
         "sampling",
         "step",
+        "update_norm",
+        "update_ratio",
     )
 
     def __init__(self, parameter: Any, path: str, root: RootRecord | None, forget: Any) -> None:
@@ -210,7 +213,8 @@ class ParameterRecord:
         self.optimizer_step: int | None = None
         #: The parameter's own 2-norm, and whether it is an estimate.
         self.norm: tuple[float, bool] | None = None
-        self.ratio: float | None = None
+        self.update_norm: float | None = None
+        self.update_ratio: float | None = None
         self.sampling: Sampling | None = None
         self.ring: Ring | None = None
 
@@ -219,16 +223,18 @@ class ParameterRecord:
         self.finite = math.isfinite(norm)
         self.gradient_norm = norm if self.finite else None
         self.step, self.optimizer_step = step, optimizer_step
-        row = _UNKNOWN if step is None else step, optimizer_step, norm, _UNKNOWN, _UNKNOWN
         if self.ring is None:
-            self.ring = Ring(5)
-        self.ring.put(row)
+            self.ring = Ring(_COLUMNS)
+        known = _UNKNOWN if step is None else step, optimizer_step, norm
+        self.ring.put([*known, *[_UNKNOWN] * (_COLUMNS - len(known))])
 
-    def add_ratio(self, ratio: float) -> None:
-        """The optimizer changed it by this share."""
-        self.ratio = ratio
+    def add_update(self, change: float, size: float) -> None:
+        """The optimizer changed it by this, in 2-norms; `size` is its own before that."""
+        ratio = change / size if size else math.nan
+        self.update_norm, self.update_ratio = finite(change), finite(ratio)
         if self.ring is not None:
             self.ring.amend(self.step, 4, ratio)
+            self.ring.amend(self.step, 5, change)
 
     def measured(self, step: int | None, elements: int, looked_at: int, numbers: Numbers) -> None:
         """Keep its norm, estimated from that of a sample."""
@@ -258,8 +264,9 @@ class ParameterRecord:
             age=None if now is None or self.step is None else now - self.step,
             norm=finite(norm),
             norm_sampled=sampled,
-            update_ratio=self.ratio,
-            history=ParameterHistory(*_steps((self.ring or Ring(5)).columns(), 2))
+            update_ratio=self.update_ratio,
+            update_norm=self.update_norm,
+            history=ParameterHistory(*_steps((self.ring or Ring(_COLUMNS)).columns(), 2))
             if history
             else None,
         )

@@ -17,6 +17,7 @@ from ..conditions import (
     parse,
 )
 from ..conditions.layer import bind, is_expression
+from ..conditions.metrics import METRICS
 from ..wire import Tensorpoint
 
 #: What a value belongs to: a module by id, and a part of it (a phase, an attention head, the name
@@ -72,6 +73,11 @@ class Rule:
     def reads_bound(self, metric: str) -> bool:
         """Whether it reads `metric` per module."""
         return any(use.metric == metric and use.glob is not None for use in self._uses)
+
+    @property
+    def may_name_parameters(self) -> bool:
+        """Whether its glob is about parameters where it matches no module."""
+        return any(METRICS[use.metric].form == "global" for use in self._uses)
 
     def options(self, metric: str) -> tuple[str, ...]:
         """What it asks `metric` about: phases of `nonfinite`, the function of `score`."""

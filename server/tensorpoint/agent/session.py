@@ -47,7 +47,7 @@ from .updates import Updates
 from .watches import all_watches
 from .watches.base import Watch
 from .watches.no_grad import NoGrad
-from .watches.update_size import UpdateRatio
+from .watches.update_size import UpdateSize
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ class Agent:
         if self._recorder.is_recording:
             listeners.append(self._recorder)
         for watch in self._watches:
-            if isinstance(watch, UpdateRatio):
+            if isinstance(watch, UpdateSize):
                 watch.note = self._recorder.note_update if self._recorder.is_recording else None
         self._layers.arm(layers)
         watching = self._showing.arm(data)

@@ -25,7 +25,8 @@ class Metric:
     """One word of the language.
 
     `form` says how it is written: "modules" `m("glob")` per module, `m()` being `default_glob`;
-    "global" the same, but `m()` is one value for the whole model; "call" `m()` without a glob;
+    "global" the same, but `m()` is one value for the whole model, and a glob
+    that matches no module is matched against the paths of parameters; "call" `m()` without a glob;
     "function" `m("module:function")`; "name" plain `m`.
 
     `low` and `high` bound its finite values, both inclusive, None where there is no bound. A
@@ -66,7 +67,7 @@ _ALL = (
     Metric(
         "grad_norm",
         "number",
-        "2-norm of the gradients: of all parameters, or of those below each matching module",
+        "2-norm of the gradients of all parameters, of those below each module, or of single ones",
         form="global",
         low=0,
     ),
@@ -97,14 +98,14 @@ _ALL = (
     Metric(
         "update_norm",
         "number",
-        "2-norm of what an optimizer step changed in the parameters",
+        "2-norm of what an optimizer step changed: in all parameters, a module's, or single ones",
         form="global",
         low=0,
     ),
     Metric(
         "update_ratio",
         "number",
-        "update_norm over the 2-norm of the parameters before the step",
+        "update_norm over the 2-norm of the same parameters before the step",
         form="global",
         low=0,
     ),

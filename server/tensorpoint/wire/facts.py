@@ -107,6 +107,7 @@ class ParameterHistory:
     gradient_norm: tuple[float | None, ...]
     norm: tuple[float | None, ...]
     update_ratio: tuple[float | None, ...]
+    update_norm: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ class Parameter:
     norm_sampled: bool | None
     update_ratio: float | None
     history: ParameterHistory | None
+    update_norm: float | None = None
 
 
 @dataclass(frozen=True)

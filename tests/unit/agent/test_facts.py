@@ -319,13 +319,17 @@ def test_gradients_are_unscaled(recording: Recording) -> None:
     assert recording.parameter("last.bias").gradient_norm == pytest.approx(math.sqrt(2))
 
 
-def test_an_update_ratio_that_somebody_measured(recording: Recording) -> None:
+def test_an_update_that_somebody_measured(recording: Recording) -> None:
     net = Net()
     net(torch.ones(1, 4)).sum().backward()
-    recording.recorder.note_update(net.last.bias, 1e-3)
+    recording.recorder.note_update(net.last.bias, 1e-3, 0.5)
     found = recording.parameter("last.bias")
-    assert found.update_ratio == 1e-3
-    assert found.history is not None and found.history.update_ratio == (1e-3,)
+    assert (found.update_norm, found.update_ratio) == (1e-3, 2e-3)
+    assert found.history is not None
+    assert (found.history.update_norm, found.history.update_ratio) == ((1e-3,), (2e-3,))
+    recording.recorder.note_update(net.last.bias, math.inf, 0.0)
+    found = recording.parameter("last.bias")
+    assert (found.update_norm, found.update_ratio) == (None, None)
 
 
 def test_parameters_of_no_module(recording: Recording) -> None:

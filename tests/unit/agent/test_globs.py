@@ -54,7 +54,7 @@ def told() -> Any:
         ('nonfinite("typo.*")', "below the model there are: layers, norm"),
         ('nonfinite("model.layers.*")', 'paths begin below the model: "layers.*"'),
         ('nonfinite("Block")', "which is a class; the paths of its modules: layers.*"),
-        ('update_norm("norm.weight") > 9', 'which is a parameter; name its module: "norm"'),
+        ('absmax("norm.weight") > 9', 'which is a parameter; name its module: "norm"'),
         ("layer:Blck", "no layer so far is called Blck, by its path or class; near to it: Block"),
     ],
 )
@@ -75,6 +75,7 @@ def test_what_names_nothing_is_said_at_the_end_of_its_watch(
         'nonfinite("layers.*.mlp")',
         "nonfinite()",
         'grad_norm("norm.weight") > 1e9',
+        'update_ratio("*.weight") > 1e9',
         "grad_norm() > 1e9",
         "layer:Block if step > 99",
     ],

@@ -121,6 +121,55 @@ def test_update_norm_and_ratio_are_exact_for_small_parameters(
     }
 
 
+def test_a_glob_that_matches_no_module_names_parameters() -> None:
+    model = network()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with armed('update_norm("*.weight") > 0', 'update_ratio("2.bias") > 0') as agent:
+        train(model)
+    assert [(rules, event.module) for rules, event in agent.calls] == [
+        ([0], model[0]),
+        ([0], model[2]),
+        ([1], model[2]),
+    ]
+    change = {
+        name: float((p.detach() - before[name]).norm()) for name, p in model.named_parameters()
+    }
+    ratio = change["2.bias"] / float(before["2.bias"].norm())
+    assert values(agent) == pytest.approx([change["0.weight"], change["2.weight"], ratio])
+    first = agent.calls[0][1]
+    assert first.headline.endswith(f"{change['0.weight']:.6g} of parameter weight of")
+    assert first.values["parameter"] is model[0].weight
+
+
+def test_gradient_and_update_of_one_parameter_are_combined() -> None:
+    model = network()
+    with armed('grad_norm("0.weight") > 0 and update_norm("0.weight") > 0.5') as agent:
+        for lr in (1e-4, 1.0):
+            train(model, lr=lr)
+    assert agent.stops == [("update_norm", "0", 1)]
+
+
+def test_a_shared_parameter_goes_by_each_of_its_names() -> None:
+    model = network()
+    model.tied = nn.Linear(4, 8)
+    model.tied.weight = model[0].weight  # type: ignore[union-attr]
+    model.forward = lambda x: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
+    with armed('update_norm("tied.weight") > 0') as agent:
+        train(model)
+    assert agent.event.module is model[0]
+
+
+def test_an_optimizer_that_steps_before_any_model_is_known() -> None:
+    model = network()
+    with armed('update_norm("0.weight") > 0', 'update_norm("2") > 0') as agent:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model[0].weight.grad, model[2].weight.grad = torch.ones(8, 4), torch.ones(1, 8)
+        optimizer.step()
+        assert not agent.calls
+        train(model, optimizer=optimizer)
+    assert agent.places == ["0", "2"]
+
+
 def test_update_norm_of_a_large_parameter_is_an_estimate() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(1024, 1024, bias=False)

@@ -23,6 +23,7 @@ MODELS = 12
         'grad_norm("0") > 0',
         'grad_norm("0.weight") > 0',
         'update_ratio("0") > 0',
+        'update_norm("0.weight") > 0',
         'absmax("0") > 0',
         'zero_fraction("0") < 0.9',
         'absmax("0") > 0 and last(grad_norm("0")) > 0',

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..judge import Judge
 from ..modules import Names
+from ..named import NamedParameters
 from ..rules import Rule
 from ..tensors import norms_of
 from .base import Event, Watch
@@ -67,14 +68,10 @@ class GradNorm(Watch):
         self._known_norms = known_norms
         self._bound = False
         self._whole = False
-        self._rules: tuple[Rule, ...] = ()
         #: What the gradients of this pass are multiplied by.
         self._scale: float | None = None
         self._by_module: weakref.WeakKeyDictionary[Module, _Group] = weakref.WeakKeyDictionary()
-        #: The rules that may name parameters of a root, by the version of the names.
-        self._named: weakref.WeakKeyDictionary[Module, tuple[int, tuple[Rule, ...]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._named = NamedParameters(names)
         #: By id of a parameter: it, its groups, and rules that name it. It is looked at whether it
         #: is that one: ids are given again to those of the next model.
         self._of: dict[
@@ -90,9 +87,8 @@ class GradNorm(Watch):
         self._whole = any(rule.reads_whole(self.metric) for rule in rules)
         per_module = frozenset({"on_parameter_gradient", "on_backward_end"})
         self.deaf_to = frozenset() if self._bound else per_module
-        self._rules = tuple(rule for rule in rules if rule.reads_bound(self.metric))
+        self._named.arm([rule for rule in rules if rule.reads_bound(self.metric)])
         self._by_module = weakref.WeakKeyDictionary()
-        self._named = weakref.WeakKeyDictionary()
         self._of = {}
 
     # Per module, inside backward -----------------------------------------------------------------
@@ -117,7 +113,7 @@ class GradNorm(Watch):
             return
         found = self._of.get(id(parameter))
         if found is None or found[0]() is not parameter:
-            groups, rules = self._find_groups(owner), self._find_rules(owner, name)
+            groups, rules = self._find_groups(owner), self._named.rules(owner, name)
             self._of[id(parameter)] = found = weakref.ref(parameter), groups, rules
         _, groups, rules = found
         key = id(parameter)
@@ -128,7 +124,7 @@ class GradNorm(Watch):
             if not group.missing:
                 self._measure(group)
         if rules:
-            self._look(norm, rules, owner, name, f"2-norm of the gradient of {name} of")
+            self._look(norm, rules, owner, name, f"2-norm of the gradient of parameter {name} of")
 
     def on_backward_end(self, results: Sequence[torch.Tensor | None]) -> None:
         """Measure what was not complete before, and learn which parameters get gradients."""
@@ -174,29 +170,6 @@ class GradNorm(Watch):
             None,
             f"2-norm of the gradients of {parameters} parameter{'s' * (parameters > 1)} of",
         )
-
-    def _find_rules(self, owner: Module, name: str) -> tuple[Rule, ...]:
-        """The rules whose glob names this parameter, and no module."""
-        rules = self._naming_no_module(owner)
-        if not rules:
-            return ()
-        root = self._names.root_and_path(owner)[0]
-        holders = dict.fromkeys([(owner, name), *self._names.names_below(root, owner, name)])
-        paths = [
-            f"{path}.{own}" if (path := self._names.path(module, root)) else own
-            for module, own in holders
-        ]
-        return tuple(rule for rule in rules if any(map(rule.looks_at, paths)))
-
-    def _naming_no_module(self, owner: Module) -> tuple[Rule, ...]:
-        """The rules whose glob names no module of this model: those that may name parameters."""
-        root, version = self._names.root_and_path(owner)[0], self._names.version
-        known = self._named.get(root)
-        if known is None or known[0] != version:
-            paths = [self._names.path(module, root) for module in root.modules()]
-            rules = tuple(rule for rule in self._rules if not any(map(rule.looks_at, paths)))
-            known = self._named[root] = version, rules
-        return known[1]
 
     # The whole model, before the optimizer steps --------------------------------------------------
 
@@ -250,6 +223,9 @@ class GradNorm(Watch):
         what: str,
     ) -> None:
         def event() -> Event:
+            values: dict[str, Any] = {} if module is None else {"module": module}
+            if module is not None and name is not None:
+                values["parameter"] = module._parameters[name]
             return Event(
                 name="grad_norm",
                 module=module,
@@ -257,7 +233,7 @@ class GradNorm(Watch):
                 headline=f"gradient norm {norm:.6g}: {what}" if module else f"{what}: {norm:.6g}",
                 sentences=(),
                 value=norm,
-                values={} if module is None else {"module": module},
+                values=values,
             )
 
         self._judge.measured(self.metric, norm, rules, event, module=module, part=name)

@@ -1,9 +1,11 @@
 """update_norm and update_ratio: how much an optimizer step changes the parameters.
 
-update_norm: 2-norm of (parameter after the step - before it). update_ratio: that over the 2-norm of
-the parameter before the step (about 1e-3 in healthy training; A. Karpathy's rule of thumb). Spikes
-come before spikes of the loss. Of the whole model, or of the parameters below each matching module;
-a parameter without a gradient isn't part of it.
+Formula: update_norm is sqrt(sum of (p' - p)^2) over the elements of the parameters, p before the
+step and p' after it; update_ratio is that over sqrt(sum of p^2). Source of the ratio: A. Karpathy's
+notes for CS231n, "Neural Networks Part 3: Learning", "Ratio of weights:updates" (about 1e-3 in
+healthy training). Spikes come before spikes of the loss. Of the whole model, of the parameters
+below each matching module, or of each matching parameter, where the glob matches no module. A
+parameter without a gradient isn't part of it.
 
 A parameter of up to 8,192 elements is compared whole. Of a larger one 4,096 elements at a fixed
 stride are, and the squares are scaled up: the standard error is about 1 % where the changes are of
@@ -15,12 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from ..judge import Judge
 from ..modules import Names
+from ..named import NamedParameters
 from ..rules import Rule
 from ..tensors import change_norms, copies_of, samples_again, samples_of
 from .base import Event, Watch
@@ -31,6 +35,26 @@ if TYPE_CHECKING:
 
 _WHOLE_UP_TO = 8_192
 _SAMPLE = 4_096
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A parameter, the modules around it that a rule looks at, and the rules that name it.
+
+    Weakly, and it is looked at whether it is that one: ids are given again to those of the next
+    model. `version` is that of the names, by which modules are found.
+    """
+
+    parameter: ref[torch.Tensor]
+    version: int
+    holders: tuple[ref[Module], ...] = ()
+    owner: ref[Module] | None = None
+    name: str = ""
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.holders or self.rules)
 
 
 class UpdateSize(Watch, ABC):
@@ -44,17 +68,17 @@ class UpdateSize(Watch, ABC):
         self._judge = judge
         #: Of the step that is running: each parameter, what of it is compared, and a copy of that.
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        #: Told of the update ratio of each parameter, if somebody keeps it.
-        self.note: Callable[[torch.Tensor, float], None] | None = None
-        #: By id of a parameter: it, and the modules around it that a rule looks at. Weakly, and it
-        #: is looked at whether it is that one: ids are given again to those of the next model.
-        self._known: dict[int, tuple[ref[torch.Tensor], tuple[ref[Module], ...]]] = {}
+        #: Told of each parameter the norm of its change and its own before, if somebody keeps them.
+        self.note: Callable[[torch.Tensor, float, float], None] | None = None
+        self._named = NamedParameters(names)
+        #: By id of a parameter.
+        self._places: dict[int, _Place] = {}
 
     def arm(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(rules)
         self._whole = any(rule.reads_whole(self.metric) for rule in rules)
         self._bound = any(rule.reads_bound(self.metric) for rule in rules)
-        self._known.clear()
+        self._named.arm([rule for rule in rules if rule.reads_bound(self.metric)])
+        self._places.clear()
 
     def on_before_update(self, optimizer: Any) -> None:
         """Copy what is compared."""
@@ -62,7 +86,7 @@ class UpdateSize(Watch, ABC):
             parameter
             for group in optimizer.param_groups
             for parameter in group["params"]
-            if parameter.grad is not None and (self._whole or self._is_wanted(parameter))
+            if parameter.grad is not None and (self._whole or self._place(parameter).is_wanted)
         ]
         samples = samples_of(stepped, _WHOLE_UP_TO, _SAMPLE)
         self._before = [
@@ -80,67 +104,84 @@ class UpdateSize(Watch, ABC):
         samples = [sample for _, sample, _ in before]
         after = samples_again(parameters, samples, _WHOLE_UP_TO, _SAMPLE)
         changes, sizes = change_norms([copy for _, _, copy in before], after)
-        squares: list[tuple[torch.Tensor, float, float]] = []
+        found: list[tuple[torch.Tensor, float, float]] = []
         for (parameter, sample, _), change, size in zip(before, changes, sizes, strict=True):
             factor = sqrt(parameter.numel() / max(sample.numel(), 1))
-            squares.append((parameter, change * factor, size * factor))
+            found.append((parameter, change * factor, size * factor))
         if self.note is not None:
-            for parameter, change, size in squares:
-                if size:
-                    self.note(parameter, change / size)
+            for item in found:
+                self.note(*item)
         if self._whole:
-            value = self._value([(change, size) for _, change, size in squares])
-            self._look(value, self._judge.whole(self.metric), None, optimizer)
+            norms = [(change, size) for _, change, size in found]
+            self._look(norms, self._judge.whole(self.metric), optimizer)
         if self._bound:
-            self._look_at_modules(squares, optimizer)
+            self._look_at_places(found, optimizer)
 
-    def _look_at_modules(
-        self, squares: list[tuple[torch.Tensor, float, float]], optimizer: Any
+    def _look_at_places(
+        self, found: list[tuple[torch.Tensor, float, float]], optimizer: Any
     ) -> None:
+        """Look at the rules of single parameters, then at those of modules."""
         below: dict[Module, list[tuple[float, float]]] = {}
-        for parameter, change, size in squares:
-            for module in self._holders(parameter):
-                below.setdefault(module, []).append((change, size))
-        for module, found in below.items():
-            rules = self._judge.bound(self.metric, module)
-            self._look(self._value(found), rules, module, optimizer)
+        for parameter, change, size in found:
+            place = self._place(parameter)
+            owner = None if place.owner is None else place.owner()
+            if owner is not None:
+                self._look([(change, size)], place.rules, optimizer, owner, place.name)
+            for holder in place.holders:
+                if (module := holder()) is not None:
+                    below.setdefault(module, []).append((change, size))
+        for module, norms in below.items():
+            self._look(norms, self._judge.bound(self.metric, module), optimizer, module)
 
-    def _is_wanted(self, parameter: torch.Tensor) -> bool:
-        return bool(self._holders(parameter))
-
-    def _holders(self, parameter: torch.Tensor) -> list[Module]:
-        """The modules around `parameter` that a rule looks at."""
-        known = self._known.get(id(parameter))
-        if known is None or known[0]() is not parameter:
-            holders = self._names.holders(parameter)
-            found = tuple(ref(m) for m in holders if self._judge.bound(self.metric, m))
-            known = self._known[id(parameter)] = (ref(parameter), found)
-        return [module for module in (found() for found in known[1]) if module is not None]
+    def _place(self, parameter: torch.Tensor) -> _Place:
+        """What rules look at around `parameter`; nothing outside of modules."""
+        place = self._places.get(id(parameter))
+        version = self._names.version
+        if place is None or place.parameter() is not parameter or place.version != version:
+            owner, name = self._names.owner(parameter)
+            place = _Place(ref(parameter), version)
+            if owner is not None:
+                around = self._names.ancestors(owner)
+                holders = tuple(ref(m) for m in around if self._judge.bound(self.metric, m))
+                rules = self._named.rules(owner, name)
+                place = _Place(ref(parameter), version, holders, ref(owner), name, rules)
+            self._places[id(parameter)] = place
+        return place
 
     @abstractmethod
     def _value(self, found: list[tuple[float, float]]) -> float | None:
         """The size of an update, by the norms of changes and parameters."""
 
     def _look(
-        self, value: float | None, rules: Sequence[Rule], module: Module | None, optimizer: Any
+        self,
+        norms: list[tuple[float, float]],
+        rules: Sequence[Rule],
+        optimizer: Any,
+        module: Module | None = None,
+        name: str = "",
     ) -> None:
+        """Look at rules on the model, on a module, or on its parameter of this name."""
+        value = self._value(norms) if rules else None
         if value is None:
             return
-        name = type(optimizer).__name__
-        where = "of the parameters of" if module is not None else "of all its parameters"
 
         def event() -> Event:
+            whose, values = "of all its parameters", {"optimizer": optimizer}
+            if module is not None:
+                whose = f"of parameter {name} of" if name else "of the parameters of"
+                if name:
+                    values["parameter"] = module._parameters[name]
             return Event(
                 name=self.metric,
                 module=module,
                 entered=None,
-                headline=f"{name}.step: {self._headline} {value:.6g} {where}",
+                headline=f"{type(optimizer).__name__}.step: {self._headline} {value:.6g} {whose}",
                 sentences=(),
                 value=value,
-                values={"optimizer": optimizer},
+                values=values,
             )
 
-        self._judge.measured(self.metric, value, rules, event, module=module)
+        self._judge.measured(self.metric, value, rules, event, module=module, part=name or None)
 
 
 class UpdateNorm(UpdateSize):
