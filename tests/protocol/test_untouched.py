@@ -1,9 +1,10 @@
 """Training under the debugger, with everything armed, is bit for bit the training without it.
 
-Compared after 50 steps: parameters, buffers, gradients, the optimizer's state and the state of the
-random generators of torch, numpy and Python; run plainly, watched, and with a stop, an evaluation
-in the console (which runs the model, its backward and the optimizer's arithmetic) and a continue.
-The plain run is a fresh interpreter, the others are forks, so that nothing of those is seen either.
+Compared after 50 steps: parameters, buffers, gradients, the state of the optimizer, of a gradient
+scaler, and of the random generators of torch, numpy and Python; run plainly, watched, and with a
+stop, an evaluation in the console (which runs the model, its backward and the optimizer's
+arithmetic) and a continue. The plain run is a fresh interpreter, the others are forks, so that
+nothing of those is seen either.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tensorpoint.conditions import parse
+from tensorpoint.conditions.metrics import METRICS
 from tests.conftest import Write
 from tests.protocol.dap import Session
 
@@ -49,6 +52,8 @@ def digest():
     add(model.state_dict())
     add([parameter.grad for parameter in model.parameters()])
     add(optimizer.state_dict())
+    if "scaler" in globals():
+        add(scaler.state_dict())
     add([torch.get_rng_state(), numpy.random.get_state(), random.getstate()])
     return found.hexdigest()
 
@@ -78,6 +83,18 @@ for step in range(50):
     optimizer.step()
     numpy.random.rand(), random.random()
 """
+#: The scale is too high at first, and once more after it has grown: such steps are skipped.
+SCALED = (
+    GPT2.replace(
+        "for step in",
+        "scaler = torch.amp.GradScaler('cpu', init_scale=2.0**24, growth_interval=25)\nfor step in",
+    )
+    .replace(
+        "    loss = model(", "    with torch.autocast('cpu', torch.float16):\n        loss = model("
+    )
+    .replace("loss.backward()", "scaler.scale(loss).backward()\n    scaler.unscale_(optimizer)")
+    .replace("optimizer.step()", "scaler.step(optimizer)\n    scaler.update()")
+)
 CNN = """\
 import random
 
@@ -115,20 +132,32 @@ for step in range(50):
     optimizer.step()
     numpy.random.rand(), random.random()
 """
-#: All metrics, never true: those that estimate have to look exactly.
+#: The user's function of `score`, in a file beside the program.
+SCORES = """\
+def spread(output):
+    return getattr(output, "logits", output).std()
+"""
+#: All metrics and layer breakpoints, never true: those that estimate have to look exactly.
 QUIET = (
     "nonfinite()",
     "grad_norm() > 1e30",
     'grad_norm("*") > 1e30',
+    'grad_norm("*.weight") > 1e30',
     'entropy("*") < 0.001 and step > 1000',
     'entropy_shift("*") > 1e30',
     'absmax("*") > 1e30',
     'zero_fraction("*") > 0.99 and step > 1000',
     "update_norm() > 1e30",
+    'update_norm("*.weight") > 1e30',
     'update_ratio("*") > 1e30',
+    "no_grad()",
     "loss > 1e30",
     "memory_growth() > 1e30",
-    "scale() > 1e30",
+    "scale() > 1e39",
+    'score("scores:spread") > 1e30',
+    "layer:* if step > 1000",
+    "layer:*@exit if step > 1000",
+    "layer:*@backward if step > 1000",
 )
 CONSOLE = (
     "float(sum(p.abs().sum() for p in model.parameters()))",
@@ -147,10 +176,16 @@ def digest_of(output: str) -> str:
     return line
 
 
+def test_all_metrics_are_armed() -> None:
+    used = [parse(text) for text in QUIET if not text.startswith("layer:")]
+    names = {use.metric for condition in used for use in condition.uses}
+    assert names | {"loss", "step", "optimizer_step"} == METRICS.keys()
+
+
 def watched(program: Path, conditions: tuple[str, ...], stops: int = 0) -> str:
     """The digest of a run under the adapter, with an evaluation at each of its stops."""
     with Session() as session:
-        session.launch(program, filters=[], tensorpoints=list(conditions))
+        session.launch(program, filters=[], tensorpoints=list(conditions), record=True)
         for _ in range(stops):
             stopped = session.stopped()
             assert stopped["tensorpoint"]["step"] == 20, stopped["text"]
@@ -170,8 +205,13 @@ def watched(program: Path, conditions: tuple[str, ...], stops: int = 0) -> str:
         return digest_of(session.output("stdout"))
 
 
-@pytest.mark.parametrize(("source", "layer"), [(GPT2, "transformer.h.1.mlp"), (CNN, "3")])
+@pytest.mark.parametrize(
+    ("source", "layer"),
+    [(GPT2, "transformer.h.1.mlp"), (SCALED, "transformer.h.1.mlp"), (CNN, "3")],
+    ids=["gpt2", "scaled", "cnn"],
+)
 def test_training_is_the_same_bit_for_bit(write: Write, source: str, layer: str) -> None:
+    write(SCORES, "scores.py")
     program = write(source + DIGEST, "train.py")
     plain = digest_of(
         subprocess.run(
@@ -193,10 +233,11 @@ def test_a_stop_for_a_bad_gradient_changes_nothing_either(write: Write) -> None:
         "    if step == 20:\n"
         "        gradient = torch.full_like(loss, float('inf'))\n"
         "        loss.backward(gradient)\n"
-        "        optimizer.zero_grad()\n"
+        "        optimizer.zero_grad(set_to_none=False)\n"
         "    else:\n"
         "        loss.backward()\n",
     )
+    write(SCORES, "scores.py")
     program = write(spoilt + DIGEST, "train.py")
     plain = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=120
