@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,12 +90,20 @@ def stops(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     (folder / "scores.py").write_text(SCORES, encoding="utf-8")
     program = folder / "train.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    conditions = [item for text, *_ in EXPECTED for item in ("--on", text)]
+    status, stops = run_json(program, [text for text, *_ in EXPECTED])
+    assert status == 3
+    return stops
+
+
+def run_json(
+    program: Path, conditions: list[str], *arguments: str
+) -> tuple[int, list[dict[str, Any]]]:
+    """The exit status and the stops of a run with these conditions."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tensorpoint", "run", "--json", "--on-stop", "continue"),
-            *conditions,
-            str(program),
+            *(item for text in conditions for item in ("--on", text)),
+            *(str(program), *arguments),
         ],
         capture_output=True,
         text=True,
@@ -102,9 +111,8 @@ def stops(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         env=adapter_environment(),
         check=False,
     )
-    assert done.returncode == 3, done.stderr
     assert "a fault" not in done.stderr, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(("condition", "event", "module", "line"), EXPECTED)
@@ -143,3 +151,59 @@ def test_a_stop_for_a_parameter_names_it_with_its_value(
     value = f"{stop['value']:.6g}"
     assert f"{words.format(value)} {stop['module']} ({stop['module_type']})" in stop["text"]
     assert value in stop["text"]
+
+
+#: One head of two is made sharp, at once and in all steps from there on.
+SHARP = """\
+import sys
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+config = GPT2Config(n_layer=2, n_embd=32, n_head=2, n_positions=32, vocab_size=40)
+model = GPT2LMHeadModel(config)
+model.set_attn_implementation(sys.argv[1])
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(42):
+    ids = torch.randint(40, (8, 24))
+    if step == 40:
+        with torch.no_grad():
+            model.transformer.h[1].attn.c_attn.weight[:, 16:32].mul_(200.0)
+    loss = model(input_ids=ids, labels=ids).loss
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SHIFT = re.compile(
+    r"attention entropy of head (?P<head>\d) fell to (?P<value>\S+) in (?P<layer>\S+) .*"
+    r"Its running mean is (?P<mean>\S+) with a standard deviation of (?P<deviation>\S+), over 40 "
+    r"steps in training mode: a shift of (?P<shift>\S+) standard deviations",
+    re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_shift_of_entropy_names_layer_head_value_baseline_and_deviations(
+    tmp_path: Path, attention: str
+) -> None:
+    program = tmp_path / "sharp.py"
+    program.write_text(SHARP, encoding="utf-8")
+    status, stops = run_json(program, ["entropy_shift() > 6"], attention)
+    assert status == 3
+    (stop,) = stops
+    assert (stop["event"], stop["module"], stop["step"]) == (
+        "entropy_shift",
+        "transformer.h.1.attn",
+        40,
+    )
+    found = SHIFT.search(stop["text"])
+    assert found, stop["text"]
+    assert (found["head"], found["layer"]) == ("1", "transformer.h.1.attn")
+    value, mean, deviation, shift = (
+        float(found[name]) for name in ("value", "mean", "deviation", "shift")
+    )
+    assert 0 < value < mean <= 1
+    assert (value - mean) / deviation == pytest.approx(shift, rel=0.05)
+    assert stop["value"] == pytest.approx(-shift, abs=0.1)

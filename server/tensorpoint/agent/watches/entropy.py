@@ -139,7 +139,8 @@ class EntropyShift(Watch):
             value = _exact(attention, head)
             shift = running.shift(head, value)
         if math.isfinite(shift):
-            seen = _Shift(value, shift, running.slow[head], running.deviation(head), running.steps)
+            mean = running.baseline(head, value)
+            seen = _Shift(value, shift, mean, running.deviation(head), running.steps)
             judge.measured(
                 self.metric,
                 abs(shift),
@@ -155,26 +156,28 @@ class _Heads:
 
     def __init__(self, heads: int) -> None:
         self.steps = 0
-        self.slow = [0.0] * heads
+        self._slow = [0.0] * heads
         self._fast = [0.0] * heads
         self._variances = [0.0] * heads
 
     def deviation(self, head: int) -> float:
         return max(math.sqrt(self._variances[head]), _LEAST_DEVIATION)
 
+    def baseline(self, head: int, value: float) -> float:
+        """What `value` is compared with: the nearer of the running means, itself between them."""
+        low, high = sorted((self._slow[head], self._fast[head]))
+        return min(max(value, low), high)
+
     def shift(self, head: int, value: float) -> float:
         """How far `value` is outside of what the running means span, in standard deviations."""
-        slow, fast = value - self.slow[head], value - self._fast[head]
-        if slow * fast <= 0:
-            return 0.0
-        return min(slow, fast, key=abs) / self.deviation(head)
+        return (value - self.baseline(head, value)) / self.deviation(head)
 
     def go_along(self, values: Sequence[float]) -> None:
         self.steps += 1
         slow, fast = max(_SLOW, 1 / self.steps), max(_FAST, 1 / self.steps)
         for head, value in enumerate(values):
-            change = value - self.slow[head]
-            self.slow[head] += slow * change
+            change = value - self._slow[head]
+            self._slow[head] += slow * change
             self._fast[head] += fast * (value - self._fast[head])
             variance = self._variances[head]
             self._variances[head] = (1 - slow) * (variance + slow * change * change)
