@@ -52,8 +52,7 @@ class Hooks:
         #: What torch calls while the hooks are installed: before and after a module's forward.
         self._pair: _Pair | None = None
         self._depth = _Depth.ALL
-        #: The root in whose calls each module was last seen, both by id.
-        self._inside: dict[int, int] = {}
+        self._inside = _Inside()
         #: Called with (call, outer calls) at each entry; empty unless a layer breakpoint is set.
         self.on_enter: tuple[Callable[[Call, list[Call]], None], ...] = ()
         #: Called with (call, outer calls, output) at each exit, after all watches, also where the
@@ -114,7 +113,7 @@ class Hooks:
                 module._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
         self._pair = None
-        self._inside.clear()
+        self._inside = _Inside()
         self._threads = _Threads()
 
     @contextmanager
@@ -137,7 +136,7 @@ class Hooks:
         Under debugpy on Python 3.11 each frame costs about 1 us, and the code is cold after a
         layer's kernels. Whatever goes wrong in them, the program must not die of it.
         """
-        threads, on_fault, inside = self._threads, self._on_fault, self._inside
+        threads, on_fault, inside = self._threads, self._on_fault, self._inside.roots
         torch, make = sys.modules["torch"], Call.__new__
         plain, function_modes = torch.Tensor, torch._C._len_torch_function_stack
 
@@ -207,7 +206,7 @@ class Hooks:
 
         But for the first of each, which `_enter` takes for a root's until it has seen it inside.
         """
-        threads, on_fault, inside = self._threads, self._on_fault, self._inside
+        threads, on_fault, inside = self._threads, self._on_fault, self._inside.roots
 
         def before(module: Module, args: tuple[Any, ...]) -> None:
             if is_compiling():
@@ -252,21 +251,15 @@ class Hooks:
 
         A module of a root's that was once called in it is none. Of each other the frames tell.
         """
-        on_fault = self._on_fault
-        #: Of a module by id: itself and its root, as long as both are there.
-        inside: dict[int, tuple[ref[Module], ref[Module]]] = {}
+        on_fault, inside = self._on_fault, self._inside
 
         def before(module: Module, args: tuple[Any, ...]) -> None:
-            if is_compiling() or id(module) in inside:
+            if is_compiling() or id(module) in inside.roots:
                 return
             try:
                 root = self._count(module)
                 if root is not None:
-
-                    def forget(_: object, key: int = id(module)) -> None:
-                        inside.pop(key, None)
-
-                    inside[id(module)] = ref(module, forget), ref(root, forget)
+                    inside.add(module, root)
             except Hit:
                 raise
             except Exception as error:
@@ -303,7 +296,7 @@ class Hooks:
             call.frame = sys._getframe(2)  # the one that called our hook
             self._begin(call, calls)
         if calls:
-            self._inside[id(module)] = id(calls[0].module)
+            self._inside.add(module, calls[0].module)
         for listen in self.on_enter:
             self._guard(listen, call, calls)
         calls.append(call)
@@ -337,6 +330,28 @@ class Hooks:
             raise
         except Exception as error:
             self._on_fault(getattr(act, "__self__", act), error)
+
+
+class _Inside:
+    """The root in whose calls each module was last seen, as long as both are there."""
+
+    def __init__(self) -> None:
+        #: By id, both.
+        self.roots: dict[int, int] = {}
+        self._alive: dict[int, tuple[ref[Module], ref[Module]]] = {}
+
+    def add(self, module: Module, root: Module) -> None:
+        """`module` was called in a call of `root`."""
+        key = id(module)
+        if self.roots.get(key) == id(root):
+            return
+
+        def forget(_: object) -> None:
+            self.roots.pop(key, None)
+            self._alive.pop(key, None)
+
+        self._alive[key] = ref(module, forget), ref(root, forget)
+        self.roots[key] = id(root)
 
 
 class _Threads(threading.local):

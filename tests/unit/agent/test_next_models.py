@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from torch import nn
 import tensorpoint
 from tensorpoint.agent.modules import Names
 from tensorpoint.agent.rules import Rule
+from tensorpoint.agent.watches.base import Watch
 from tensorpoint.wire import Stop, Tensorpoint
+from tests.unit.agent.armed import armed
 
 MODELS = 12
 
@@ -48,6 +51,25 @@ def test_each_is_looked_at_and_none_is_kept(condition: str) -> None:
             stops[:] = [stop for stop in stops if stop.module == "0"]
         assert [model() for model in models] == [None] * MODELS
     assert counts == [*range(1, MODELS + 1)]
+
+
+@pytest.mark.parametrize("hear", [lambda watches: watches, lambda watches: []])
+def test_what_the_hooks_know_of_modules_goes_with_them(
+    hear: Callable[[Sequence[Watch]], Sequence[Watch]],
+) -> None:
+    with armed() as agent:
+        agent.hooks.listen(hear(agent.watches))
+        for _ in range(MODELS):
+            model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+            model(torch.randn(2, 8))
+            assert len(agent.hooks._inside.roots) == 2
+            del model
+            gc.collect()
+        assert not agent.hooks._inside.roots
+        part = nn.Linear(8, 8)
+        nn.Sequential(part)(torch.randn(2, 8))
+        gc.collect()
+        assert not agent.hooks._inside.roots  # the root is gone
 
 
 def test_what_is_known_by_the_id_of_one_that_is_gone_is_forgotten() -> None:
