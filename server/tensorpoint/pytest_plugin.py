@@ -3,8 +3,9 @@
     @pytest.mark.tensorpoint('nonfinite("encoder.*")')
     @pytest.mark.no_tensorpoint
 
-The setup, the call and the teardown of a test are watched as by `tensorpoint.watch`. In the place
-of a traceback through torch the failure shows the report that `tensorpoint run` prints;
+The setup, the call and the teardown of a test are watched as by `tensorpoint.watch`. A hit that
+does not come out of one, since code in between handles any exception, fails it at its end. In the
+place of a traceback through torch the failure shows the report that `tensorpoint run` prints;
 `--tb=long` and `--tb=native` keep the traceback and have the report below it.
 
 Most tests know nothing of what one condition of the option names. So only if it has named no module
@@ -16,7 +17,6 @@ it must do nothing, and import nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,14 @@ from _pytest._code.code import (
 )
 
 if TYPE_CHECKING:
-    from tensorpoint import Stop
+    from tensorpoint import Stop, TensorpointHit
 
 _MARK = "tensorpoint"
 _NO_MARK = "no_tensorpoint"
 #: Of each condition of the option that a test has looked for: why it named no module, or "".
 _outcomes = pytest.StashKey[dict[str, str]]()
+#: Of a test: the first hit in the phase that it is in.
+_hits = pytest.StashKey["list[TensorpointHit]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,12 +100,14 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show a hit as a report."""
     report = yield
-    stop = _stop_of(call)
+    hits = item.stash.get(_hits, [])
+    stop = _stop_of(call) or (hits[0].stop if hits else None)
     if stop is None or report.passed or report.skipped or not _conditions(item):
         return report
     stop = _as_seen_from(item, stop, call)
     text = _in_words(stop)
-    if item.config.getoption("tbstyle") in ("long", "native"):
+    other = _stop_of(call) is None  # what made the test fail is shown as ever
+    if other or item.config.getoption("tbstyle") in ("long", "native"):
         report.sections.append(("tensorpoint", text))
     else:
         lines = ReprTraceback([ReprEntryNative(text.splitlines(keepends=True))], None, "native")
@@ -118,13 +122,15 @@ def _watched(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
     import tensorpoint
 
-    here = threading.get_ident()
-    elsewhere: list[Stop] = []
+    #: The first, for it may not come out: on another thread, or where any exception is handled.
+    hits: list[TensorpointHit] = item.stash.setdefault(_hits, [])
+    hits.clear()
 
     def hit(stop: Stop) -> None:
-        if threading.get_ident() != here:
-            elsewhere.append(stop)  # there nobody may notice the exception
-        raise tensorpoint.TensorpointHit(stop)
+        error = tensorpoint.TensorpointHit(stop)
+        if not hits:
+            hits.append(error)
+        raise error
 
     try:
         watch = tensorpoint.watch(*conditions, on=hit)
@@ -132,9 +138,14 @@ def _watched(item: pytest.Item) -> Generator[None, Any, Any]:
         pytest.fail(f"the tensorpoint mark is refused: {error}", pytrace=False)
     watch.on_outcomes = lambda outcomes: _note(item, conditions, outcomes)
     with watch:
-        result = yield
-        if elsewhere:
-            raise tensorpoint.TensorpointHit(elsewhere[0])
+        try:
+            result = yield
+        except pytest.skip.Exception:
+            if not hits:
+                raise
+            result = None
+        if hits:
+            raise hits[0]
         return result
 
 

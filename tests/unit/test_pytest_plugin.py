@@ -155,19 +155,60 @@ def test_a_hit_on_another_thread_fails_the_test(run: Run) -> None:
     assert status == 1 and "NaN in the output of log" in output, output
 
 
-def test_a_test_may_expect_the_hit(run: Run) -> None:
+def test_a_test_may_expect_a_hit_of_its_own_watch(run: Run) -> None:
     status, output = run(
         """\
         import pytest, tensorpoint, torch
         from model import Net
 
+        @pytest.mark.no_tensorpoint
         def test_it():
-            with pytest.raises(tensorpoint.TensorpointHit):
+            with pytest.raises(tensorpoint.TensorpointHit), tensorpoint.watch("nonfinite()"):
                 Net()(-torch.ones(2))
         """,
         "--tensorpoint=nonfinite()",
     )
     assert status == 0, output
+
+
+SWALLOWED = """\
+    import pytest, torch
+    from model import Net
+
+    def retry():
+        for _ in range(3):
+            try:
+                return Net()(-torch.ones(2))  # the call
+            except Exception:
+                pass
+
+    def test_it():
+        retry()
+        {}
+    """
+
+
+@pytest.mark.parametrize("end", ["", "pytest.skip('not here')"])
+def test_a_hit_that_code_swallows_fails_the_test_at_its_end(run: Run, end: str) -> None:
+    status, output = run(SWALLOWED.format(end), "--tensorpoint=nonfinite()")
+    assert status == 1 and "1 failed" in output, output
+    assert "FAILED test_it.py::test_it - NaN in the output of log (Log)" in output
+    assert "> 16 |     return self.log(x)  # call log" in output
+    assert "test_it.py:7 called from your code" in output
+    assert "Traceback" not in output
+
+
+def test_a_swallowed_hit_is_shown_beside_another_failure(run: Run) -> None:
+    status, output = run(SWALLOWED.format("assert 1 + 1 == 3"), "--tensorpoint=nonfinite()")
+    assert status == 1 and "assert (1 + 1) == 3" in output, output
+    assert "> 16 |     return self.log(x)  # call log" in output
+
+
+def test_a_swallowed_hit_is_that_of_its_test_alone(run: Run) -> None:
+    tests = textwrap.dedent(SWALLOWED.format("")) + "\n\ndef test_other(): assert 1 + 1 == 3\n"
+    status, output = run(tests, "--tensorpoint=nonfinite()")
+    assert status == 1 and "2 failed" in output, output
+    assert output.count("> 16 |") == 1
 
 
 def test_other_failures_look_as_they_do(run: Run) -> None:

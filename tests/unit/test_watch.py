@@ -540,3 +540,13 @@ def test_of_a_fused_step_only_the_member_that_is_meant_is_told() -> None:
     assert operation is not None and operation.name == "aten._fused_adamw_.default"
     names = [operand.name for operand in operation.operands]
     assert names == ["self[0]", "grads[0]", "exp_avgs[0]", "exp_avg_sqs[0]", "state_steps[0]"]
+
+
+def test_a_watch_that_was_not_entered_can_not_be_left() -> None:
+    watch = tensorpoint.watch("nonfinite()")
+    with pytest.raises(RuntimeError, match="left without being entered"):
+        watch.__exit__(None, None, None)
+    with watch:
+        pass
+    with pytest.raises(RuntimeError, match="left without being entered"):
+        watch.__exit__(None, None, None)

@@ -48,6 +48,8 @@ class Watch(ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._entered:
+            raise RuntimeError("the watch was left without being entered: write `with watch:`")
         rules = self._entered.pop()
         outcomes = running().outcomes(rules)
         running().take_out(rules)
