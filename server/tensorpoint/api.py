@@ -1,7 +1,7 @@
 """What a program calls by itself: `tensorpoint.watch`, `tensorpoint.listen` and all with them.
 
-All work is done by the agent (`agent.watching`, `agent.session`), of which a process has one: it is
-loaded as the debug adapter loads it, under the same private name, so that whoever comes second
+All work is done by the agent (`agent.watching`, `agent.requests`), of which a process has one: it
+is loaded as the debug adapter loads it, under the same private name, so that whoever comes second
 finds it there. Here conditions are checked, with words and a place for what is wrong with them.
 """
 
@@ -74,7 +74,7 @@ def listen(
 
     address = debugpy.listen(endpoint, in_process_debug_adapter=in_process_debug_adapter)
     tensorpoint = _agent("local").tensorpoint
-    _agent("session").running().stand_by(tuple(tensorpoint(*item) for item in checked))
+    _agent("requests").running().stand_by(tuple(tensorpoint(*item) for item in checked))
     return address
 
 

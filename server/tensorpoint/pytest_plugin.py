@@ -100,7 +100,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show a hit as a report."""
     report = yield
-    hits = item.stash.get(_hits, [])
+    hits = item.stash.get(_hits, None)
     stop = _stop_of(call) or (hits[0].stop if hits else None)
     if stop is None or report.passed or report.skipped or not _conditions(item):
         return report

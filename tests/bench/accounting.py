@@ -111,8 +111,8 @@ def accounted(model: nn.Module) -> Iterator[Account]:
 
 def _entrances() -> Iterator[tuple[Any, str, str]]:
     """Methods of the agent that are called for what happens, and are no hooks."""
-    session: Any = sys.modules.get("_tensorpoint.agent.session")
-    agent = session._agent if session is not None else None
+    requests: Any = sys.modules.get("_tensorpoint.agent.requests")
+    agent = requests._agent if requests is not None else None
     if agent is None:
         return
     yield agent._gradients, "_tell", ""

@@ -27,7 +27,7 @@ _RECORDING = encode(Plan(WIRE_VERSION, record=True))
 def _agent(plan: str) -> Iterator[None]:
     """Our agent as the adapter loads it, but with no debugger around it."""
     boot(str(PACKAGE_FOLDER), _NOTHING)
-    sync: Callable[[str], str] = sys.modules["_tensorpoint.agent.session"].sync
+    sync: Callable[[str], str] = sys.modules["_tensorpoint.agent.requests"].sync
     sync(plan)
     try:
         yield

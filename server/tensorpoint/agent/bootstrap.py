@@ -36,12 +36,12 @@ def boot(folder: str, plan: str, sources: dict[str, str] | None = None) -> str:
         if PRIVATE_NAME not in sys.modules:
             if sources is not None:
                 sys.meta_path.append(_SourceFinder(folder, sources))
-            elif not os.access(os.path.join(folder, "agent", "session.py"), os.R_OK):
+            elif not os.access(os.path.join(folder, "agent", "requests.py"), os.R_OK):
                 return json.dumps({"unreadable": True})
             else:
                 _load_packages(folder)
-        session = importlib.import_module(f"{PRIVATE_NAME}.agent.session")
-        greeting: str = session.start(plan)
+        requests = importlib.import_module(f"{PRIVATE_NAME}.agent.requests")
+        greeting: str = requests.start(plan)
         return greeting
     except Exception as error:
         return json.dumps({"error": f"{type(error).__name__}: {error}"})

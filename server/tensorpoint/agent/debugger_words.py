@@ -36,7 +36,7 @@ class Words:
 _SHOWN = "__tensorpoint_shown"
 #: How our adapter asks, and what it asks a layer in the user's words.
 _OURS = re.escape(f"__import__('sys').modules['{__package__}.")
-_IN_LAYER = rf"{_OURS}stepping\.scopes'\]\.evaluate\({_OURS}session'\]\.layer\(\d+\), "
+_IN_LAYER = rf"{_OURS}stepping\.scopes'\]\.evaluate\({_OURS}requests'\]\.layer\(\d+\), "
 #: Looking at a value this way changes nothing; nor does what our adapter asks for itself.
 _LOOK = re.compile(rf"(?:{_IN_LAYER})?[\w.\[\]\s'\"]*\)?\Z|(?!{_IN_LAYER}){_OURS}")
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from .hit import Hit
 from .local import LocalRule, On, tensorpoint, warn_unmatched
-from .session import running
+from .requests import running
 
 F = TypeVar("F", bound=Callable[..., Any])
 

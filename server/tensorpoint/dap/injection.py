@@ -26,7 +26,7 @@ _DEBUGGEE_ROOMS = (
     ),
     (ADAPTERS_FOLDER.parent, f"{ADAPTERS_FOLDER.name}/*.py"),
 )
-_SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
+_AGENT = "__import__('sys').modules['_tensorpoint.agent.requests']"
 #: Evaluates to the live objects of the stop that the evaluating thread is in.
 STOP_VALUES = "__import__('sys').modules['_tensorpoint.agent.stop'].values()"
 
@@ -80,32 +80,32 @@ def _boot_expression(arguments: str) -> str:
 
 async def sync(debugpy: Peer, plan: Plan) -> dict[str, Any]:
     """Replace the agent's plan; returns its state. Raises AgentError."""
-    return await evaluate(debugpy, f"{_SESSION}.sync({encode(plan)!r})")
+    return await evaluate(debugpy, f"{_AGENT}.sync({encode(plan)!r})")
 
 
 async def facts(debugpy: Peer, request: Message) -> dict[str, Any]:
     """What the agent has recorded, by the arguments of `tensorpoint/facts`. Raises AgentError."""
-    return await evaluate(debugpy, f"{_SESSION}.facts({json.dumps(request)!r})")
+    return await evaluate(debugpy, f"{_AGENT}.facts({json.dumps(request)!r})")
 
 
 async def hot_swap(debugpy: Peer, files: list[str]) -> dict[str, Any]:
     """Swap the functions of these files; says which files the program has. Raises AgentError."""
-    return await evaluate(debugpy, f"{_SESSION}.hot_swap({files!r})")
+    return await evaluate(debugpy, f"{_AGENT}.hot_swap({files!r})")
 
 
 async def no_grad(debugpy: Peer, glob: str) -> str:
     """What the agent says of parameters without a gradient. Raises AgentError."""
-    return str((await evaluate(debugpy, f"{_SESSION}.no_grad({glob!r})"))["text"])
+    return str((await evaluate(debugpy, f"{_AGENT}.no_grad({glob!r})"))["text"])
 
 
 async def list_layers(debugpy: Peer) -> dict[str, Any]:
     """Have the agent list the layer events of the next step. Raises AgentError."""
-    return await evaluate(debugpy, f"{_SESSION}.list_layers()")
+    return await evaluate(debugpy, f"{_AGENT}.list_layers()")
 
 
 async def layer_tree(debugpy: Peer, request: Message) -> dict[str, Any]:
     """The modules of the running models, by the arguments of `tensorpoint/layers`."""
-    return await evaluate(debugpy, f"{_SESSION}.layer_tree({json.dumps(request)!r})")
+    return await evaluate(debugpy, f"{_AGENT}.layer_tree({json.dumps(request)!r})")
 
 
 async def imported(debugpy: Peer) -> list[str]:
@@ -116,7 +116,7 @@ async def imported(debugpy: Peer) -> list[str]:
 async def values(debugpy: Peer, kind: str, request: Message) -> dict[str, Any]:
     """What the agent says of values. Raises AgentError."""
     asked = json.dumps({"kind": kind, **request})
-    return await evaluate(debugpy, f"{_SESSION}.values({asked!r})")
+    return await evaluate(debugpy, f"{_AGENT}.values({asked!r})")
 
 
 async def evaluate(debugpy: Peer, expression: str, frame: int | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from .injection import AgentError, evaluate
 from .peer import Message, Peer
 
-_SESSION = "__import__('sys').modules['_tensorpoint.agent.session']"
+_AGENT = "__import__('sys').modules['_tensorpoint.agent.requests']"
 _VIEW = "__import__('sys').modules['_tensorpoint.agent.stepping.scopes']"
 
 #: How long the program's other threads have for standing still.
@@ -99,23 +99,23 @@ class Suspended:
 
 def asking(request: Message) -> str:
     """The expression by which the agent is asked."""
-    return f"{_SESSION}.steps({json.dumps(request)!r})"
+    return f"{_AGENT}.steps({json.dumps(request)!r})"
 
 
 _LITERAL = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 #: What leads from a scope's row, or from an expression in a layer, to what is below it.
 BELOW = re.compile(
     rf"{re.escape(_VIEW)}\.(?:"
-    rf"scope\({re.escape(_SESSION)}\.layer\(\d+\), '(?P<scope>\w+)'\)\[(?P<row>{_LITERAL})\]"
-    rf"|evaluate\({re.escape(_SESSION)}\.layer\(\d+\), (?P<text>{_LITERAL})\))"
+    rf"scope\({re.escape(_AGENT)}\.layer\(\d+\), '(?P<scope>\w+)'\)\[(?P<row>{_LITERAL})\]"
+    rf"|evaluate\({re.escape(_AGENT)}\.layer\(\d+\), (?P<text>{_LITERAL})\))"
 )
 
 
 def in_layer(number: int, expression: str) -> str:
     """What evaluates `expression` in a layer of the thread, innermost first."""
-    return f"{_VIEW}.evaluate({_SESSION}.layer({number}), {expression!r})"
+    return f"{_VIEW}.evaluate({_AGENT}.layer({number}), {expression!r})"
 
 
 def scope_of(number: int, name: str) -> str:
     """What evaluates to the rows of a scope of a layer."""
-    return f"{_VIEW}.scope({_SESSION}.layer({number}), {name!r})"
+    return f"{_VIEW}.scope({_AGENT}.layer({number}), {name!r})"

@@ -114,7 +114,7 @@ def check(said: dict[str, Any]) -> None:
     assert first == second
     assert first["armed"] == 1 and first["torch"] is None
     assert said["path"] and not said["public"]
-    assert "_tensorpoint.agent.session" in said["modules"]
+    assert "_tensorpoint.agent.requests" in said["modules"]
 
 
 @pytest.mark.parametrize("by", ["location", "texts"])
@@ -160,10 +160,10 @@ def test_an_unreadable_folder_is_answered_so_that_the_texts_are_sent() -> None:
 
 
 def test_a_failure_is_an_answer_not_an_exception() -> None:
-    broken = {**sources(), "agent/session.py": "raise RuntimeError('ours')"}
+    broken = {**sources(), "agent/requests.py": "raise RuntimeError('ours')"}
     said = booted("/not/there", broken)
     assert said["greetings"][0] == {"error": "RuntimeError: ours"}
-    broken = {**sources(), "agent/session.py": "not python at all"}
+    broken = {**sources(), "agent/requests.py": "not python at all"}
     assert "SyntaxError" in booted("/not/there", broken)["greetings"][0]["error"]
 
 

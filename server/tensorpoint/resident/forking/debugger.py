@@ -124,11 +124,11 @@ def _import_agent(folder: str) -> str:
     bootstrap = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bootstrap)
     bootstrap.load(folder)
-    session = importlib.import_module(f"{bootstrap.PRIVATE_NAME}.agent.session")
+    requests = importlib.import_module(f"{bootstrap.PRIVATE_NAME}.agent.requests")
     adapters: str | None = bootstrap.adapters_folder(folder)
     if adapters is None:
         return folder
-    session.look_ahead()
+    requests.look_ahead()
     return adapters
 
 
