@@ -1,9 +1,12 @@
 """The entropy of attention, per head, from what the program gave its attention function.
 
-Entropy is normalised: a query that sees n keys has H / log(n), 0 if one key takes all the weight, 1
-if all have the same; queries with fewer than two visible keys are left out, and so are those of
-padding. Two values per head: *sampled* from 16 queries of four rows of the batch, which costs 4 to
-6 % of the attention itself, and *exact* over the whole batch, for what is worth it.
+A query's is H = -sum(p log p) of its weights, a head's the mean over its queries, as in S. Zhai et
+al., "Stabilizing Transformer Training by Preventing Attention Entropy Collapse" (ICML 2023,
+arXiv:2303.06296). Ours is normalised: a query that sees n keys has H / log(n), 0 if one key takes
+all the weight, 1 if all have the same; queries with fewer than two visible keys are left out, and
+so are those of padding. Two values per head: *sampled* from 16 queries of four rows of the batch,
+which costs 4 to 6 % of the attention itself, and *exact* over the whole batch, for what is worth
+it.
 
 Neither needs the T x S matrix for all heads at once. Exact without a mask is one fused attention
 call with the keys as values: `H = LSE - scale * q.(P K)`, since it returns P K and the log-sum-exp

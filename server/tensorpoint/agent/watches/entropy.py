@@ -1,11 +1,13 @@
 """entropy, entropy_shift: how concentrated each head's attention is, and sudden changes of that.
 
-Formula: `attention` has it. 0 is one key that takes all the weight (a collapsed head), 1 is all
-visible keys alike. The shift is |H - mean| / sd: a head may collapse or lose its focus. There are
-two running means, with 0.05 and with 0.3 for the newest step (evenly over the first steps), and the
-nearer one counts; between them the shift is 0. So a head that forms its pattern over many steps is
-no news, whether it began long ago or just now. sd is around the slow one and at least 0.0125, so
-that 4 of them are never less than a change of 0.05.
+Formula: `attention` has it, with its source. 0 is one key that takes all the weight (a collapsed
+head), 1 is all visible keys alike. The shift is |H - mean| / sd: a head may collapse or lose its
+focus. Mean and sd are exponentially weighted, by the formulas of T. Finch, "Incremental calculation
+of weighted mean and variance" (Cambridge, 2009). There are two running means, with 0.05 and with
+0.3 for the newest step (evenly over the first steps), and the nearer one counts; between them the
+shift is 0. So a head that forms its pattern over many steps is no news, whether it began long ago
+or just now. sd is around the slow one and at least 0.0125, so that 4 of them are never less than a
+change of 0.05.
 
 Estimate, then exact: each step looks at 16 queries from four rows of the batch. Only where a
 condition could be true with the estimate, or was true before, is the whole batch looked at, and

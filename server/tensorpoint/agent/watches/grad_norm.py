@@ -3,6 +3,8 @@
 Formula: sqrt(sum of squares of `.grad`), over the parameters below each matching module; a glob
 that matches no module is matched against the paths of parameters. The gradient is what has been
 accumulated so far, divided by the gradient scaler's scale where it is still multiplied by it.
+Sources: the documentation of `torch.nn.utils.clip_grad_norm_` (the norm of the norms of all
+gradients, as if they were one vector), and of automatic mixed precision (unscaled before it).
 
 Per module it is known inside `backward()`, when the last of its parameters that get a gradient has
 it, so the stop is at the layer that crosses first; which parameters those are is learned

@@ -2,10 +2,10 @@
 
 Formula: update_norm is sqrt(sum of (p' - p)^2) over the elements of the parameters, p before the
 step and p' after it; update_ratio is that over sqrt(sum of p^2). Source of the ratio: A. Karpathy's
-notes for CS231n, "Neural Networks Part 3: Learning", "Ratio of weights:updates" (about 1e-3 in
-healthy training). Spikes come before spikes of the loss. Of the whole model, of the parameters
-below each matching module, or of each matching parameter, where the glob matches no module. A
-parameter without a gradient isn't part of it.
+notes for Stanford's CS231n, "Ratio of weights:updates" (about 1e-3 in healthy training). Spikes
+come before spikes of the loss. Of the whole model, of the parameters below each matching module, or
+of each matching parameter, where the glob matches no module. A parameter without a gradient isn't
+part of it.
 
 A parameter of up to 8,192 elements is compared whole. Of a larger one 4,096 elements at a fixed
 stride are, and the squares are scaled up: the standard error is about 1 % where the changes are of
