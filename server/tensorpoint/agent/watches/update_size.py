@@ -42,7 +42,7 @@ class _Place:
     """A parameter, the modules around it that a rule looks at, and the rules that name it.
 
     Weakly, and it is looked at whether it is that one: ids are given again to those of the next
-    model. `version` is that of the names, by which modules are found.
+    model. One of no module may turn out to have one, when there are more names than at `version`.
     """
 
     parameter: ref[torch.Tensor]
@@ -137,7 +137,11 @@ class UpdateSize(Watch, ABC):
         """What rules look at around `parameter`; nothing outside of modules."""
         place = self._places.get(id(parameter))
         version = self._names.version
-        if place is None or place.parameter() is not parameter or place.version != version:
+        if (
+            place is None
+            or place.parameter() is not parameter
+            or (place.owner is None and place.version != version)
+        ):
             owner, name = self._names.owner(parameter)
             place = _Place(ref(parameter), version)
             if owner is not None:
