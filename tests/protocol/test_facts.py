@@ -278,6 +278,20 @@ def test_run_leaves_facts_however_the_program_ends(
     assert {path.name for path in tmp_path.iterdir()} == {"facts.json", "program.py"}
 
 
+def test_the_facts_of_a_long_run_are_those_of_its_last_steps(program: Any, tmp_path: Path) -> None:
+    file, sizes = tmp_path / "facts.json", []
+    for steps, models in ((100, 1), (2000, 1), (20, 60)):
+        done = run(
+            "--facts", file, program(NET + f"for _ in range({models}):\n    train({steps})\n")
+        )
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(file.read_text())
+        assert (len(facts["roots"]), layers(facts)) == (1, ["", "first", "act", "last"])
+        assert facts["layers"][0]["history"]["step"] == list(range(max(steps - 64, 0), steps))
+        sizes.append(file.stat().st_size)
+    assert sizes[2] < sizes[0] and sizes[1] < 1.1 * sizes[0], sizes
+
+
 def test_run_leaves_facts_at_the_stop_that_ends_it(program: Any, tmp_path: Path) -> None:
     file = tmp_path / "facts.json"
     done = run("--facts", file, program(NET + "train(3)\ntrain(1, x=float('nan'))\n"))

@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import textwrap
-import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -394,46 +393,6 @@ def test_several_conditions_are_watched_for() -> None:
         for batch in (BAD, GOOD, BAD):
             net(batch)
     assert seen == list(conditions)
-
-
-def test_threads_watch_at_the_same_time() -> None:
-    hits: list[str] = []
-    gate = threading.Barrier(4)
-
-    def work() -> None:
-        gate.wait()
-        for _ in range(20):
-            try:
-                with tensorpoint.watch("nonfinite()"):
-                    Net()(BAD)
-            except TensorpointHit:
-                hits.append(threading.current_thread().name)
-
-    threads = [threading.Thread(target=work, name=f"worker {n}") for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(hits) == sorted([f"worker {n}" for n in range(4)] * 20)
-
-
-def test_a_forked_child_goes_on_watching() -> None:
-    code = """
-        import os, sys, tensorpoint, torch
-        from torch import nn
-        class Log(nn.Module):
-            def forward(self, x): return x.log()
-        with tensorpoint.watch("nonfinite()"):
-            pid = os.fork()
-            if not pid:
-                try:
-                    Log()(-torch.ones(2))
-                except tensorpoint.TensorpointHit:
-                    print("hit", flush=True)
-                os._exit(0)
-            os.waitpid(pid, 0)
-        """
-    assert python(code) == "hit"
 
 
 # Where it runs ---------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from math import isnan
 from typing import TYPE_CHECKING
 
 from ..wire import OperationReport, TensorSummary
 from .frames import short_file
-from .modules import forward_of
+from .modules import forward_of, is_compiled
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -257,9 +256,7 @@ def unhooked_children(module: Module) -> tuple[str, ...]:
 
 def compiled_region(module: Module) -> tuple[str, ...]:
     """A note if `module` runs compiled: what happens inside is seen at its boundary only."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-    if not wrapped and getattr(module, "_compiled_call_impl", None) is None:
+    if not is_compiled(module):
         return ()
     return (
         f"{type(module).__name__} runs compiled (torch.compile): modules inside are fused and not "

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from .layers import why_no_layer
 from .modules import Names
-from .near import below_the_root, near, no_layer, without_numbers
+from .near import below_the_root, near, without_numbers
 from .rules import Rule
 
 _CALLS = 100
@@ -90,16 +91,17 @@ class Globs:
         if self._names.version == self._seen:
             return
         self._seen = self._names.version
-        known = self._names.all()
+        known, called = self._names.all(), self._names.called()
         for rule in list(self._open):
-            if any(rule.is_about(*item) for item in known) or self._names_parameter(rule):
+            if rule.is_layer:
+                why = why_no_layer(rule, known, called)
+            else:
+                why = _why_no_module(rule, known, self._names.parameters())
+            if why:
+                self._reasons[rule] = why
+            else:
                 del self._open[rule]
                 self._closed[rule] = ""
-            else:
-                self._reasons[rule] = _why(rule, known, self._names.parameters())
-
-    def _names_parameter(self, rule: Rule) -> bool:
-        return rule.may_name_parameters and any(map(rule.looks_at, self._names.parameters()))
 
 
 def _glob(rule: Rule) -> str | None:
@@ -108,11 +110,13 @@ def _glob(rule: Rule) -> str | None:
     return None if rule.condition is None else rule.condition.glob
 
 
-def _why(rule: Rule, known: Sequence[tuple[str, str]], parameters: Sequence[str]) -> str:
-    """Why nothing matches, in words."""
+def _why_no_module(rule: Rule, known: Sequence[tuple[str, str]], parameters: Sequence[str]) -> str:
+    """Why a condition matches nothing, in words; "" if it does."""
+    if any(rule.is_about(*item) for item in known) or (
+        rule.may_name_parameters and any(map(rule.looks_at, parameters))
+    ):
+        return ""
     glob = _glob(rule) or ""
-    if rule.is_layer:
-        return no_layer(glob, known)
     paths = [path for path, _ in known if path]
     text = f"{rule.tensorpoint.text}: no module so far has a path that matches {glob!r}"
     if rest := below_the_root(glob, paths):

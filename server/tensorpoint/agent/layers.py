@@ -17,7 +17,7 @@ from ..conditions import Input, Sample
 from ..conditions.hits import parse_hits
 from ..conditions.layer import Phase, holds
 from . import debugger, explain
-from .modules import Call, Names, keywords_of
+from .modules import Call, Names, class_of, keywords_of
 from .near import no_layer
 from .quiet import is_quiet
 from .rules import Rule
@@ -169,7 +169,7 @@ class LayerBreakpoints:
         rules = self._rules.get(phase)
         if not rules:
             return []
-        path, kind = self._path(call, outer), type(call.module).__name__
+        path, kind = self._path(call, outer), class_of(call.module)
         return [rule for rule in rules if rule.is_about(path, kind)]
 
     def _holds(self, rule: Rule, module: Module, seen: dict[str, Any]) -> bool:
@@ -207,12 +207,27 @@ class LayerBreakpoints:
         known = self._names.all()
         if not known:
             return
+        called = self._names.called()
         told: list[tuple[int, str]] = []
         for rule in (rule for rules in self._rules.values() for rule in rules):
-            there = any(rule.is_about(*item) for item in known)
-            unknown = "" if there else no_layer(rule.tensorpoint.module, known)
+            unknown = why_no_layer(rule, known, called)
             if self._told.get(rule.id) != unknown:
                 self._told[rule.id] = unknown
                 told.append((rule.id, unknown))
         if told:
             self._tell(told)
+
+
+def why_no_layer(
+    rule: Rule, known: Sequence[tuple[str, str]], called: Sequence[tuple[str, str]]
+) -> str:
+    """Why a layer breakpoint stops nowhere in what is known, or is called; "" if it does."""
+    if any(rule.is_about(*item) for item in called):
+        return ""
+    pattern = rule.tensorpoint.module
+    if not any(rule.is_about(*item) for item in known):
+        return no_layer(pattern, known)
+    return (
+        f"{pattern} names what runs inside of a compiled layer (torch.compile), where layers are "
+        "not called one by one; name the compiled layer, or run without compile"
+    )

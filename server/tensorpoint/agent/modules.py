@@ -133,7 +133,20 @@ class Names:
         """Path and class of all modules that have a name."""
         with self._lock:
             known = list(self._known.items())
-        return [(path, type(module).__name__) for module, (_, path) in known]
+        return [(path, class_of(module)) for module, (_, path) in known]
+
+    def called(self) -> list[tuple[str, str]]:
+        """The same of those that are called one by one: none inside of what is compiled."""
+        with self._lock:
+            known = list(self._known.items())
+        inside = {
+            inner
+            for module, _ in known
+            if is_compiled(module)
+            for inner in module.modules()
+            if inner is not module
+        }
+        return [(path, class_of(module)) for module, (_, path) in known if module not in inside]
 
     def parameters(self) -> list[str]:
         """Paths of the parameters of all modules that have a name."""
@@ -265,6 +278,20 @@ class Names:
 def forward_of(module: Module) -> Any:
     """What its class has as `forward`; to ask the class of a TorchScript module is an error."""
     return inspect.getattr_static(type(module), "forward", None)
+
+
+def is_compiled(module: Module) -> bool:
+    """Whether its calls run compiled, by `torch.compile(module)` or `module.compile()`."""
+    return _is_made_by_compile(module) or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _is_made_by_compile(module: Any) -> bool:
+    return type(module).__name__ == "OptimizedModule"
+
+
+def class_of(module: Any) -> str:
+    """The name of its class; of what `torch.compile` has made, that of the module in it."""
+    return type(module._orig_mod if _is_made_by_compile(module) else module).__name__
 
 
 def clean_path(root: Module, name: str) -> str:

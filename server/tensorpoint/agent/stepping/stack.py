@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import debugger_files
 from ..frames import AGENT_FOLDER, outwards
-from ..modules import Names
+from ..modules import Names, is_compiled
 from ..ops.stack import is_replay
 
 if TYPE_CHECKING:
@@ -145,14 +145,6 @@ def _annotate(layers: list[Layer], around: list[FrameType]) -> None:
     for layer in layers:
         if is_compiled(layer.module):
             layer.notes = (*layer.notes, "compiled: one layer")
-
-
-def is_compiled(module: Any) -> bool:
-    """Whether its calls run code of torch.compile's, in which there are no layers to stop at."""
-    return (
-        type(module).__name__ == "OptimizedModule"
-        or getattr(module, "_compiled_call_impl", None) is not None
-    )
 
 
 def _is_recomputed(around: list[FrameType]) -> bool:
