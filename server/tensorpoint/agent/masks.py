@@ -1,20 +1,23 @@
 """Is a -inf deliberate? Attention masks and masked logits are full of them.
 
 At module level the values alone can't always tell a mask from `log(0)`, so several signs are
-asked, surest first: what the tensor is called, whether it holds nothing but one number and
--inf, and what autograd recorded. Where autograd recorded nothing (`no_grad` in a module of the
-user's own) the module's code is asked whether it speaks of masks (`mask_words`), and whether a
-layer in it has returned masked values; else a debugger would stop at every masked logit, and be
-switched off. A single number is no mask. NaN and +inf are never deliberate.
+asked, surest first: what the tensor is called, and what autograd recorded. A product of matrices
+and the logarithm of a saturated softmax are no masks, however they look. Where autograd recorded
+nothing, one number and -inf are a mask, unless one is left in each row or the code takes
+probabilities (`mask_words`). In `no_grad` in a module of the user's own that is asked whether it
+speaks of masks, and whether a layer in it has returned masked values; else a debugger would stop at
+every masked logit, and be switched off. A single number is no mask. NaN and +inf are never
+deliberate.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .mask_words import may_mask
+from .mask_words import may_mask, takes_probabilities
 from .tensors import unseen, values_of
 
 if TYPE_CHECKING:
@@ -61,7 +64,11 @@ _PASSING = (
     "Sub",
     "Mul",
     "Div",
+    "LogSoftmax",
 )
+_LOGARITHMS = ("Log", "Log2", "Log10")
+#: Nodes of products: of a masked value they make NaN, or a -inf that nobody means.
+_PRODUCTS = ("Addmm", "Addmv", "Baddbmm", "Bmm", "Convolution", "Dot", "Linear", "Mm", "Mv")
 #: Layers of torch in which each value of the output is made of many of the input.
 _MIXING = (
     "BatchNorm",
@@ -85,12 +92,14 @@ def is_mask(tensor: torch.Tensor, name: str, consumer: Module) -> bool | None:
     masked scores.
     """
     last = name.rpartition(".")[2]
-    if any(word in last for word in _MASK_NAMES) or _holds_one_number(tensor):
-        return True
-    if "Softmax" in type(consumer).__name__:
+    if any(word in last for word in _MASK_NAMES) or "Softmax" in type(consumer).__name__:
         return True
     made = _made_by_masking(tensor)
-    return False if made is None and _mixes(consumer) else made
+    if made is not None:
+        return made
+    if _mixes(consumer):
+        return False
+    return True if _holds_one_number(tensor) else None
 
 
 def _mixes(module: Module) -> bool:
@@ -100,23 +109,43 @@ def _mixes(module: Module) -> bool:
 
 
 @unseen
+def hands_on_masks(module: Module, output: torch.Tensor) -> bool:
+    """Whether a -inf in an output may be that of a mask which the module was given."""
+    return not _mixes(module) and _first_kind(output) not in _PRODUCTS
+
+
+@unseen
 def is_masked_output(tensor: torch.Tensor, module: Module, masked_inside: bool = False) -> bool:
     """The same for an output of `module` whose inputs are finite.
 
     `masked_inside` says whether a layer in it has returned masked values. A torch layer without
-    children (`Linear`, `LogSoftmax`) never masks: its -inf is an overflow or a logarithm of zero,
-    as is one next to values near the limits of a half-precision type.
+    children (`Linear`, `LogSoftmax`) never masks, unless it was given an infinity to write: its
+    -inf is an overflow or a logarithm of zero, as is one next to values near the limits of a
+    half-precision type.
     """
-    if _holds_one_number(tensor):
-        return True
     if type(module).__module__.startswith("torch.nn.modules.") and not module._modules:
-        return False
+        return _was_given_infinity(module)
     made = _made_by_masking(tensor)
     if made is not None:
         return made
-    if _near_overflow(tensor) or (tensor.dim() == 0 and not masked_inside):
+    looks_so = _holds_one_number(tensor)
+    if not looks_so and (_near_overflow(tensor) or (tensor.dim() == 0 and not masked_inside)):
         return False
-    return masked_inside or may_mask(module)
+    if masked_inside or may_mask(module):
+        return True
+    return looks_so and not (_chooses(tensor) or takes_probabilities(module))
+
+
+def _was_given_infinity(module: Module) -> bool:
+    """Whether a layer of torch's has a -inf as an option, or in a tensor that isn't trained."""
+    if any(isinstance(value, float) and value == -inf for value in vars(module).values()):
+        return True
+    torch = sys.modules["torch"]
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
+        values = None if tensor is None or tensor.requires_grad else values_of(tensor)
+        if values is not None and bool(torch.isneginf(values).any()) and bool((values < inf).all()):
+            return True
+    return False
 
 
 def _holds_one_number(tensor: torch.Tensor) -> bool:
@@ -127,6 +156,21 @@ def _holds_one_number(tensor: torch.Tensor) -> bool:
         return False
     good = values[torch.isfinite(values)]
     return good.numel() > 0 and bool((good == good.reshape(-1)[0]).all()) and values.numel() > 2
+
+
+def _chooses(tensor: torch.Tensor) -> bool:
+    """Whether one element is left in each of several rows: the logarithm of a softmax of 0 and 1.
+
+    Where gradients are on that has a graph, unless it was computed of constants.
+    """
+    torch, values = sys.modules["torch"], values_of(tensor)
+    if values is None or torch.is_grad_enabled():
+        return False
+    left = torch.isfinite(values)
+    return any(
+        1 < size < left.numel() and bool((left.sum(dim) == 1).all())
+        for dim, size in enumerate(left.shape)
+    )
 
 
 def _near_overflow(tensor: torch.Tensor) -> bool:
@@ -142,26 +186,51 @@ def _near_overflow(tensor: torch.Tensor) -> bool:
 def _made_by_masking(tensor: torch.Tensor) -> bool | None:
     """What autograd recorded: True for a masking node, False for a computation, None if unknown.
 
-    An addition of a constant (an operand without a gradient) is how an additive mask is applied.
+    An addition of a constant (an operand without a gradient) is how an additive mask is applied,
+    if it wasn't the logarithm of a zero that it was added to.
     """
     start: Any = tensor.grad_fn
     if start is None:
         return None
-    queue: deque[Any] = deque([start])
+    queue, masked = deque[Any]([start]), False
     for _ in range(_MAX_NODES):
         if not queue:
             break
         node = queue.popleft()
-        kind = type(node).__name__.partition("Backward")[0]
+        kind = _kind(node)
         parents = [parent for parent, _ in node.next_functions if parent is not None]
         if kind.startswith(_MASKING):
             return True
         if kind == "Add":
-            if len(parents) < len(node.next_functions):
-                return True
+            masked |= len(parents) < len(node.next_functions)
             queue.extend(parents)
-        elif kind in _PASSING or kind.rstrip("0123456789") in _PASSING:
+        elif kind in _PASSING:
             queue.extend(parents)
-        elif node is start:
+        elif kind in _LOGARITHMS and _has_seen_zero(node):
             return False
-    return False
+    return masked
+
+
+def _kind(node: Any) -> str:
+    """ "Split" of "SplitBackward0", "T" of "TBackward0"."""
+    return type(node).__name__.partition("Backward")[0]
+
+
+def _first_kind(tensor: torch.Tensor) -> str:
+    """Of the node that made its values, past those that move them or add a constant."""
+    node: Any = tensor.grad_fn
+    for _ in range(_MAX_NODES):
+        parents = [] if node is None else [p for p, _ in node.next_functions if p is not None]
+        if len(parents) != 1 or _kind(node) not in (*_PASSING, "Add"):
+            break
+        node = parents[0]
+    return "" if node is None else _kind(node)
+
+
+def _has_seen_zero(node: Any) -> bool:
+    """Whether what a logarithm was of holds a 0; False where that is gone, or not torch's."""
+    try:
+        argument = getattr(node, "_saved_self", None)
+    except RuntimeError:
+        return False
+    return argument is not None and not bool(argument.all())

@@ -70,6 +70,23 @@ class Surprise(nn.Module):
         return -inference.log().mean(-1, keepdim=keepdim), nn.functional.normalize(inference)
 
 
+class Neighbours(nn.Module):
+    """It computes a mask of 0 and -inf, without a word of it."""
+
+    def forward(self, edges: torch.Tensor) -> torch.Tensor:
+        return edges.log()
+
+
+class Chosen(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot(x.argmax(-1), 4).float().log()
+
+
+class Gates(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sigmoid().log()
+
+
 class Entropy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -103,12 +120,14 @@ MASKED = {
     "reshaped": lambda x: x.masked_fill(BLOCKED, -INF).view(2, 8).t().unsqueeze(0),
     "concatenated": lambda x: torch.cat([x, x.masked_fill(BLOCKED, -INF)]),
     "repeated": lambda x: x.masked_fill(BLOCKED, -INF).repeat(2, 1),
+    "normalised": lambda x: x.masked_fill(BLOCKED, -INF).log_softmax(-1),
     "converted": lambda x: x.masked_fill(BLOCKED, -INF).to(torch.bfloat16),
 }
 
 COMPUTED = {
     "log of zero": torch.log,
     "log of zero, moved": lambda x: torch.log(x).view(2, 8).t() * 2,
+    "log of zero, and a constant": lambda x: torch.log(x) + torch.ones(4),
     "linear overflow": lambda x: nn.functional.linear(x, torch.full((4, 4), -3e38)),
     "exp": lambda x: -torch.exp(x * 50),
 }
@@ -185,9 +204,79 @@ def test_a_name_says_mask(name: str) -> None:
 
 
 def test_zeros_and_neginf_are_a_mask_whoever_made_them() -> None:
-    assert is_mask(causal(4), "hidden", nn.Linear(4, 4)) is True
-    assert is_masked_output(causal(4), nn.Linear(4, 4))
-    assert is_mask(torch.log(causal(4).exp().requires_grad_()), "x", nn.Linear(4, 4)) is True
+    assert is_mask(causal(4), "hidden", User()) is True
+    assert is_masked_output(causal(4), Neighbours())
+    with torch.no_grad():
+        assert is_masked_output(causal(4), Neighbours())
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("log", [torch.log, torch.log2, torch.log10])
+def test_the_logarithm_of_a_saturated_softmax_is_none(grad: bool, log: Any) -> None:
+    with torch.set_grad_enabled(grad):
+        made = log((scores(grad=grad) * 1e3).softmax(-1))
+        assert only_neginf(made) and set(made.unique().tolist()) == {0.0, -INF}
+        for module in (Surprise(), Neighbours()):
+            assert not is_masked_output(made, module)
+            assert not is_masked_output(made.view(2, 2, 4).mT + 1.0, module)
+    assert is_masked_output(made.detach(), Neighbours())  # of constants, where gradients are on
+    if grad:
+        assert is_mask(made, "x", User()) is False
+
+
+def test_the_logarithm_of_sigmoids_is_none_in_code_that_has_them() -> None:
+    with torch.no_grad():
+        made = torch.cat([causal(4), causal(4)])
+        assert is_masked_output(made, Neighbours())
+        assert not is_masked_output(made, Gates())
+
+
+def test_a_layer_whose_own_state_was_spoilt_does_not_mask() -> None:
+    linear, norm = nn.Linear(4, 4), nn.BatchNorm1d(4).eval()
+    with torch.no_grad():
+        linear.bias[1] = -INF
+    assert norm.running_mean is not None
+    norm.running_mean[2] = INF
+    for layer in (linear, norm):
+        made = layer(scores())
+        assert only_neginf(made)
+        assert not is_masked_output(made, layer)
+
+
+def test_a_function_of_the_programs_may_be_called_log() -> None:
+    class Log(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.log()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            return gradients[0]
+
+    assert is_masked_output(Log.apply(scores()) + torch.ones(4), User())  # type: ignore[operator]
+
+
+def test_the_logarithm_of_a_choice_is_meant_in_code_that_makes_it() -> None:
+    with torch.no_grad():
+        made = Chosen()(scores(grad=False))
+        assert is_masked_output(made, Chosen())
+        assert is_masked_output(made[0], Neighbours())  # a single row may be anything
+        assert not is_masked_output(made, Neighbours())
+
+
+def test_nothing_but_one_number_is_no_mask_for_a_layer_that_multiplies() -> None:
+    assert is_mask(causal(4), "hidden", nn.Linear(4, 4)) is False
+    assert not is_masked_output(causal(4), nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.ConstantPad1d(1, -INF), nn.Threshold(0.0, -INF), nn.Embedding.from_pretrained(causal(4))],
+)
+def test_a_layer_that_was_given_an_infinity_masks_with_it(layer: nn.Module) -> None:
+    made = layer(torch.tensor([1, 0]) if isinstance(layer, nn.Embedding) else scores() - 8)
+    assert only_neginf(made)
+    assert is_masked_output(made, layer)
 
 
 @pytest.mark.parametrize("values", [[-INF], [-INF, 1.0], [-INF, -INF, -INF]])
@@ -276,3 +365,47 @@ def test_a_fully_masked_row_stops_at_the_softmax(grad: bool) -> None:
     with armed() as agent, torch.set_grad_enabled(grad):
         model(torch.randn(4, 4))
     assert agent.stops == [("nonfinite.forward", "0.softmax", 0)]
+
+
+# Infinities that are handed on --------------------------------------------------------------------
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4) + 0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def positive(layer: Any) -> nn.Module:
+    with torch.no_grad():
+        layer.weight.abs_()
+    return layer
+
+
+@pytest.mark.parametrize(
+    "consumer",
+    [
+        lambda: positive(nn.Linear(4, 2)),
+        Product,
+        lambda: nn.Sequential(nn.Unflatten(0, (1, -1)), positive(nn.Conv1d(4, 2, 1))),
+    ],
+    ids=["Linear", "matmul", "Conv"],
+)
+def test_a_product_of_nothing_but_logarithms_of_zero_is_no_mask(consumer: Any) -> None:
+    """It is -inf throughout, as is what it was given."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), consumer()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.log(self.first(x) * 0))
+
+    net = Net()
+    with armed() as agent:
+        assert bool((net(torch.randn(4, 4)) == -INF).all())
+    assert agent.stops == [("nonfinite.forward", "", 0)]

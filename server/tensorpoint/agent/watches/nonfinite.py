@@ -23,7 +23,7 @@ from weakref import ref
 from ...wire import TensorSummary
 from .. import explain
 from ..judge import Judge
-from ..masks import is_masked_output
+from ..masks import hands_on_masks, is_masked_output
 from ..modules import Call, Names, keywords_of
 from ..ops.suspect import ForwardSuspect, LossSuspect
 from ..rules import Rule
@@ -246,7 +246,10 @@ class Nonfinite(Watch):
             summary
             for tensor, summary in nonfinite_in(output, "output")
             if not is_only_neginf(summary)
-            or not (masked_inputs or is_masked_output(tensor, call.module, call.masked_inside))
+            or not (
+                (masked_inputs and hands_on_masks(call.module, tensor))
+                or is_masked_output(tensor, call.module, call.masked_inside)
+            )
         ]
 
     def _look_for_producer(
