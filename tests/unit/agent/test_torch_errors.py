@@ -269,7 +269,7 @@ def test_the_line_that_changed_a_tensor_in_place_is_found() -> None:
     )
     line = function.__code__.co_firstlineno + 2
     assert second == (
-        "What uses it in the graph is add. The only line found that does so in place: "
+        "What uses it in the graph is add. The only line found that may have changed it so: "
         f"test_torch_errors.py:{line}: s += 1."
     )
 
@@ -332,17 +332,93 @@ def test_of_two_parameters_of_one_shape_the_one_that_is_needed_is_named() -> Non
     assert named, notes
 
 
+UNKNOWN = "by what did not lead to this loss, or in no_grad or through .data."
+
+
 def test_what_autograd_does_not_know_is_not_made_up() -> None:
     w = torch.ones(3, 4, requires_grad=True)
 
     def function() -> None:
         s = (w * 2).exp()
         with torch.no_grad():
-            s += 1
+            s.zero_()
         s.sum().backward()
 
-    found = told(function).notes[1]
-    assert "Where is not recorded" in found or "one of these was in place" in found
+    assert told(function).notes[1] == (
+        "What uses it in the graph is sum: that was in place, or it was changed " + UNKNOWN
+    )
+
+
+def test_an_operation_in_place_that_is_not_in_the_graph_is_not_denied() -> None:
+    w = torch.ones(3, 4, requires_grad=True)
+
+    def function() -> None:
+        h = w * 2
+        s = h.sin()
+        h.mul_(3)
+        s.sum().backward()
+
+    assert told(function).notes == (
+        "The backward of sin needs its input as it was in the forward; it was changed in place "
+        "once since.",
+        "Where is not recorded: " + UNKNOWN,
+    )
+
+
+def test_what_changed_a_tensor_without_a_gradient_is_what_gave_it_one() -> None:
+    w = torch.ones(3, 4, requires_grad=True)
+
+    def function() -> None:
+        total = torch.zeros(3, 4)
+        h = total * w
+        total += h  # this line
+        total.sum().backward()
+
+    line = function.__code__.co_firstlineno + 3
+    assert told(function).notes[1] == (
+        "What uses it in the graph is add. The only line found that may have changed it so: "
+        f"test_torch_errors.py:{line}: total += h."
+    )
+
+
+def test_where_a_tensor_without_a_gradient_was_changed_is_not_made_up() -> None:
+    w = torch.ones(3, 4, requires_grad=True)
+
+    def function() -> None:
+        batch = torch.zeros(3, 4)
+        loss = (batch * w).sum()
+        batch.add_(1)
+        loss.backward()
+
+    assert told(function).notes[1] == "Where is not recorded."
+
+
+def test_an_activation_that_looks_like_a_parameter_is_not_taken_for_it() -> None:
+    """Its shape and version are those of a parameter that was initialised in place."""
+    w = torch.ones(3, 4)
+    w.mul_(2)
+    w.requires_grad_()
+
+    def function() -> None:
+        s = w.sigmoid()
+        s.mul_(2)
+        s.sum().backward()
+
+    assert w._version == 1
+    assert not any("parameter" in note for note in told(function).notes)
+
+
+def test_another_output_of_the_same_operation_is_not_what_changed_it() -> None:
+    w = torch.ones(4, 4, requires_grad=True)
+
+    def function() -> None:
+        a, b = torch.var_mean(w * 2, dim=0)
+        s = a.exp() + b.sin()
+        with torch.no_grad():
+            b.zero_()
+        s.sum().backward()
+
+    assert told(function).notes[1] == "Where is not recorded: " + UNKNOWN
 
 
 # Memory -------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 Nothing is recorded beforehand. After the exception the graph is still there: the node that failed
 is the one whose saved tensor can't be read any more, and an operation in place that autograd knows
-is in the graph behind the tensor that it changed. Its line is then looked for in the source of the
-program's functions and modules, by the kind of operation. What autograd doesn't know (under
-`no_grad`, through `.data`) leaves no trace but the version; a parameter is told by that.
+and that led to the loss is in the graph behind the tensor that it changed. Its line is then looked
+for in the source of the program's functions and modules, by the kind of operation. What autograd
+doesn't know (under `no_grad`, through `.data`) leaves no trace but the version; a parameter is told
+by that. So what is said of the operation and its line is what may have been, unless it is a
+parameter.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ _ENGINE = "_engine_run_backward"
 _MOST_NODES = 20_000
 _MOST_MODULES = 2_000
 _MOST_LINES = 3
+_UNSEEN = "by what did not lead to this loss, or in no_grad or through .data."
 _AUGMENTED: dict[type[ast.AST], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -77,27 +80,32 @@ def explain_modified(
             f"place {often} since."
         )
     shape = [int(size) for size in told["shape"].split(",") if size.strip()]
-    parameter = _parameter(nodes, failed, shape, int(told["version"]))
+    is_leaf = told["maker"] is None or _operation(told["maker"]) in _VIEWS
+    parameter = _parameter(failed, shape, int(told["version"])) if is_leaf else None
     if parameter is not None:
         sentences.append(
             f"It is {name_of(parameter)}, a parameter: an optimizer step wrote it between the "
-            "forward and this backward, or your code did."
+            "forward and this backward, or other code did."
         )
         return sentences
     kinds = _kinds_behind(nodes, failed, told["maker"])
     lines = _lines(kinds, frames, roots)
+    users = " or ".join(sorted(kinds))
     if lines:
         listed = "; ".join(f"{item.place}: {item.text}" for item in lines[:_MOST_LINES])
         more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
-        one = "The only line found that does so in place" if len(lines) == 1 else "In place do so"
-        what = " or ".join(sorted(kinds))
-        sentences.append(f"What uses it in the graph is {what}. {one}: {listed}{more}.")
+        one = "The only line found" if len(lines) == 1 else "Lines found"
+        sentences.append(
+            f"What uses it in the graph is {users}. {one} that may have changed it so: "
+            f"{listed}{more}."
+        )
     elif kinds:
         sentences.append(
-            f"What uses it in the graph is {' or '.join(sorted(kinds))}; one of these was in place."
+            f"What uses it in the graph is {users}: that was in place, or it was changed {_UNSEEN}"
         )
-    else:
-        sentences.append("Where is not recorded: not by an operation that autograd knows.")
+    else:  # a tensor without a gradient isn't in the graph
+        why = f": {_UNSEEN}" if failed is not None and told["maker"] is not None else "."
+        sentences.append(f"Where is not recorded{why}")
     return sentences
 
 
@@ -136,6 +144,13 @@ def _failed(nodes: Iterable[Any]) -> tuple[Any, str]:
 
 
 _WORDS = {"_saved_result": "its result", "_saved_self": "its input", "_saved_input": "its input"}
+#: Nodes whose result is a view of their input.
+_VIEWS = frozenset(
+    {
+        *("alias", "asStrided", "expand", "permute", "reshapeAlias", "select", "slice", "squeeze"),
+        *("t", "transpose", "unsqueeze", "view"),
+    }
+)
 
 
 def _operation(name: str) -> str:
@@ -144,48 +159,50 @@ def _operation(name: str) -> str:
     return short[:1].lower() + short[1:]
 
 
-def _parameter(nodes: Iterable[Any], failed: Any, shape: list[int], version: int) -> Any:
+def _parameter(failed: Any, shape: list[int], version: int) -> Any:
     """The leaf that the changed tensor is, or is a view of; None if it isn't one, or is unclear."""
-    found: list[Any] = []
-    for node in nodes:
-        leaf = getattr(node, "variable", None)
-        if leaf is None or not hasattr(leaf, "_version") or leaf._version != version:
-            continue
-        if version and sorted(leaf.shape) == sorted(shape):
-            found.append(leaf)
-    if len(found) > 1 and failed is not None:  # networks of one shape, as twin critics are
-        behind = list(_leaves_behind(failed))
-        found = [leaf for leaf in found if any(leaf is other for other in behind)]
+    found = [
+        leaf
+        for leaf in (() if failed is None or not version else _leaves_behind(failed))
+        if leaf._version == version and sorted(leaf.shape) == sorted(shape)
+    ]
     return found[0] if len(found) == 1 else None
 
 
 def _leaves_behind(node: Any) -> Iterator[Any]:
-    """The leaves that a node needs itself, also as views."""
+    """The leaves that a node is given itself, or views of."""
     for after, _ in node.next_functions:
-        while after is not None and len(after.next_functions) == 1:
+        while after is not None and _operation(after.name()) in _VIEWS:
             after = after.next_functions[0][0]
         leaf = getattr(after, "variable", None)
-        if leaf is not None:
+        if hasattr(leaf, "_version"):
             yield leaf
 
 
 def _kinds_behind(nodes: Sequence[Any], failed: Any, maker: str | None) -> set[str]:
-    """What kinds of operations use the changed tensor, besides the one that needs it."""
+    """What kinds of operations use the changed tensor, besides the one that needs it.
+
+    `maker` made it: that is the one that needs it, or one before. The number of its output in
+    torch's message is not to be relied on.
+    """
     if failed is None:
         return set()
-    inputs = [node for node, _ in failed.next_functions if node is not None]
-    makers = [node for node in (failed, *inputs) if _is_named(node, maker)]
+    is_result = _is_named(failed, maker)
+    given = {edge for edge in failed.next_functions if _is_named(edge[0], maker)}
+    if maker is not None and not is_result and not given:
+        return {_operation(maker)}  # it had no gradient before, which gave it that operation's
     return {
         _operation(node.name())
         for node in nodes
-        if node is not failed and any(after in makers for after, _ in node.next_functions)
+        if node is not failed
+        and any(edge in given or (is_result and edge[0] is failed) for edge in node.next_functions)
     }
 
 
 def _is_named(node: Any, maker: str | None) -> bool:
-    return maker is not None and node.name().removesuffix("Backward0") == maker.removesuffix(
-        "Backward0"
-    )
+    if node is None or maker is None:
+        return False
+    return node.name().removesuffix("Backward0") == maker.removesuffix("Backward0")
 
 
 # The source ---------------------------------------------------------------------------------------
