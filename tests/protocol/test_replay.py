@@ -250,3 +250,47 @@ def test_the_scope_has_cause_cure_and_operands(program: Path) -> None:
         info = session.request("exceptionInfo", threadId=stopped["threadId"])
         assert rows["cause"] in info["description"]
         assert json.dumps(stopped["tensorpoint"])
+
+
+WRITER = """\
+import logging
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+here = Path(__file__).parent
+logging.basicConfig(filename=here / "forward.log", format="%(message)s", level=logging.INFO)
+pipe = os.pipe()[1]
+
+
+class Writer(nn.Module):
+    def forward(self, x):
+        logging.info("forward")
+        (here / "last.txt").write_text(str(x.sum().item()))
+        os.write(pipe, b"forward")
+        return torch.log(x)
+
+
+model = nn.Sequential(nn.Flatten(), Writer())
+for step in range(3):
+    model(torch.full((2, 2), 1.0 - step))
+"""
+
+
+def test_what_the_forward_writes_when_it_is_run_again_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "writer.py"
+    path.write_text(WRITER, encoding="utf-8")
+    with Session() as session:
+        session.launch(path)
+        stopped = session.stopped()
+        log = tmp_path / "forward.log"
+        assert (
+            "To find it the forward was run again, with what it does besides: "
+            f"writing {log}, writing {tmp_path / 'last.txt'}, os.write."
+        ) in stopped["tensorpoint"]["text"]
+        # Of two steps, and of the second once to find the operation and once to stop there.
+        assert log.read_text(encoding="utf-8") == "forward\n" * 4
+        session.resume(stopped)
+        assert session.exit_code() == 0

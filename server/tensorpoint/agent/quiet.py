@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ClassVar
 
-from . import debugger
+from . import debugger, writes
 
 
 class _State(threading.local):
@@ -40,29 +39,27 @@ def on_this_thread() -> Generator[None]:
 def side_effects() -> Generator[list[str]]:
     """Hold back what this thread prints, and list what it does besides computing.
 
-    The list is complete at the end: "print", "writing log.txt".
+    The list is complete at the end: "print", "writing log.txt". See `writes` for what is in it.
     """
     found: list[str] = []
-    ident, original = threading.get_ident(), builtins.open
 
     def note(effect: str) -> None:
         if effect not in found:
             found.append(effect)
 
-    def noting_open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == ident and isinstance(mode, str) and set(mode) & set("wax+"):
-            note(f"writing {file}")
-        return original(file, mode, *args, **kwargs)
+    with held_back(note), writes.noted(note):
+        yield found
 
-    out, err = sys.stdout, sys.stderr
+
+@contextmanager
+def held_back(note: Callable[[str], object] = str) -> Generator[None]:
+    """Hold back what this thread prints, and tell `note` of it."""
+    ident, out, err = threading.get_ident(), sys.stdout, sys.stderr
     held = [_Held.over(stream, ident, note) for stream in (out, err)]
     sys.stdout, sys.stderr = held
-    builtins.open = noting_open
     try:
-        yield found
+        yield
     finally:
-        if builtins.open is noting_open:
-            builtins.open = original
         for name, stream in (("stdout", out), ("stderr", err)):
             if isinstance(getattr(sys, name), _Held):
                 setattr(sys, name, stream)

@@ -320,7 +320,7 @@ class AfterModelBackward:
         with ExitStack() as stack:
             stack.enter_context(debugger.untraced())
             stack.enter_context(quiet.on_this_thread())
-            stack.enter_context(quiet.side_effects())
+            stack.enter_context(quiet.held_back())
             stack.enter_context(restored([], (), written))
             stack.enter_context(unpacked_again())
             try:

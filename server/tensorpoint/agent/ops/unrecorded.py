@@ -44,7 +44,7 @@ def producer(loss: Any, describe: Describe) -> Made | None:
     with ExitStack() as stack:
         stack.enter_context(debugger.untraced())
         stack.enter_context(quiet.on_this_thread())
-        stack.enter_context(quiet.side_effects())
+        stack.enter_context(quiet.held_back())
         stack.enter_context(restored([], (), Written([])))
         stack.enter_context(unpacked_again())
         first = min(_producers(node), key=lambda found: found[0], default=None)

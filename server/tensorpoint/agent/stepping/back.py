@@ -72,7 +72,7 @@ def run_again(
     arguments = (entry.args, entry.kwargs)
     written = Written([tensor for _, tensor in tensors_in(arguments, "")])
     with ExitStack() as stack:
-        stack.enter_context(quiet.side_effects())
+        stack.enter_context(quiet.held_back())
         stack.enter_context(quiet.not_waiting(lambda: NotReplayable("it waits for another thread")))
         prepared(stack, hooks_aside, entry.module, arguments, entry, written)
         leaving = _Leaving(arrive)
