@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 #: Operations that write a constant: an infinity that they make is meant.
-_CONSTANTS = frozenset(
+CONSTANTS = frozenset(
     {
         *("constant_pad_nd", "copy_", "fill", "fill_", "full", "full_like", "index_fill"),
         *("index_fill_", "index_put", "index_put_", "lift_fresh", "lift_fresh_copy"),
@@ -49,6 +49,8 @@ class Made:
     is_unhooked: bool = False
     #: Whether autograd ran it.
     in_backward: bool = False
+    #: Whether an element is bad although the operands there are not, whatever they are elsewhere.
+    is_fresh: bool = False
     #: The whole operation, for one that made the value rather than passing it on, and what was said
     #: of it when it ran: later operations may overwrite its operands.
     operation: Operation | None = None
@@ -66,11 +68,11 @@ class Made:
     @property
     def is_meant(self) -> bool:
         """Whether it is an infinity that was written on purpose, or comes of such alone."""
-        if self.has_nan:
+        if self.has_nan or self.is_fresh:
             return False
         if self.sources:
             return all(source.is_meant for source in self.sources.values())
-        return self.name in _CONSTANTS or bool(self.outside)
+        return self.name in CONSTANTS or bool(self.outside)
 
     @property
     def is_reduced(self) -> bool:

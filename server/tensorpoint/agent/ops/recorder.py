@@ -35,7 +35,7 @@ from .dispatch import (
     writes,
 )
 from .forwards import Forwards, sequence_number
-from .made import Made
+from .made import CONSTANTS, Made
 from .operation import Line, Operation
 from .stack import (
     CallSite,
@@ -389,6 +389,7 @@ class Recorder:
             is_unhooked=module is not None and not runs_hooks(module, frame),
             in_backward=node is not None if viewed is None else viewed.in_backward,
         )
+        made.is_fresh = bool(sources or outside) and not made.has_nan and _is_fresh(call, values)
         if not any(source.has_nan for source in made.followed()):
             made.operation = self._whole(made, call, outputs, place, node)
             if made.is_reduced or not made.is_meant:
@@ -424,3 +425,23 @@ class Recorder:
 
     def _lines_of(self, node: Any) -> tuple[Line, ...]:
         return () if self._forwards is None else self._forwards.lines(node._sequence_nr())
+
+
+def _is_fresh(call: _Running, values: Any) -> bool:
+    """Whether an operation on each element by itself has made an infinity of good ones.
+
+    What it was given elsewhere, as a mask, is no reason for that.
+    """
+    torch = sys.modules["torch"]
+    is_pointwise = torch.Tag.pointwise in call.func.tags
+    if not is_pointwise or call.func.overloadpacket.__name__ in CONSTANTS:
+        return False
+    bad = ~torch.isfinite(values)
+    for operand in map(numbers_of, tensors_of(tuple(call.arguments.by_name.values()))):
+        if operand is None:
+            continue
+        sizes = zip(reversed(operand.shape), reversed(bad.shape))
+        if operand.dim() > bad.dim() or any(size not in (1, whole) for size, whole in sizes):
+            return False
+        bad = bad & torch.isfinite(operand)
+    return bool(bad.any())

@@ -214,6 +214,23 @@ def test_a_mask_on_the_way_is_not_the_producer() -> None:
     assert run(Masked(), 1, rows).operation == ("sqrt", 3)
 
 
+@pytest.mark.parametrize("values", [torch.float32, torch.float16])
+def test_an_infinity_beside_a_masks_is_none_of_the_masks(values: torch.dtype) -> None:
+    class Overflowing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mask = torch.full((4, 4), float("-inf")).triu(1)
+            scores = (x * 0 + 2 + mask).to(values)
+            scaled = scores * torch.finfo(values).max
+            return scaled.exp() + scaled
+
+    watch = run(Overflowing(), 1, rows)
+    assert watch.operation == ("mul", 3)
+    made = watch.found[0].made
+    assert made.lines and made.operation is not None
+    assert {"self", "other"} == made.operation.arguments.keys()
+    assert not made.is_meant
+
+
 class FullyMasked(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores = (x @ x.T).masked_fill(torch.eye(4).cumsum(0).bool(), float("-inf"))
