@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.dap import Session
+from tests.protocol.dap import DEADLINE, Session, free_port, line_of
+from tests.protocol.test_attach import attach, debuggee
 
 pytestmark = [pytest.mark.xdist_group("replay"), pytest.mark.usefixtures("resident_process")]
 
@@ -294,3 +295,202 @@ def test_what_the_forward_writes_when_it_is_run_again_is_told(tmp_path: Path) ->
         assert log.read_text(encoding="utf-8") == "forward\n" * 4
         session.resume(stopped)
         assert session.exit_code() == 0
+
+
+# How often it is run -----------------------------------------------------------------------------
+
+#: What it counts calls with is of the program, not of the model: that isn't put back.
+COUNTED = """\
+import json
+
+import torch
+from torch import nn
+
+calls = []
+passed = {}
+
+
+class Counted(nn.Module):
+    def forward(self, x):
+        calls.append(type(self).__name__)
+        return self.compute(x)
+
+
+class Log(Counted):
+    def compute(self, x):
+        return torch.log(x)
+
+
+class Random(Counted):
+    def compute(self, x):
+        return torch.log(x * (torch.rand(x.shape) < 2))
+
+
+class Counting(Counted):
+    count = 0
+
+    def compute(self, x):
+        self.count = self.count + 1
+        return torch.log(x)
+
+
+class Dependent(Counted):
+    def compute(self, x):
+        return torch.log(x * passed.pop("factor"))
+
+
+class Slope(Counted):
+    def compute(self, x):
+        return (x * 1.0).sqrt()
+
+
+class Net(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.linear, self.inner = nn.Linear(2, 2), inner
+
+    def forward(self, x):
+        passed["factor"] = 1.0
+        return self.inner(self.linear(x) * 0 + x.sum())
+
+
+for kind in (Log, Random, Counting, Dependent, Slope):
+    net = Net(kind())
+    for total in (1.0, 1.0, 1.0, 0.0):
+        net(torch.tensor([[total, 0.0]])).sum().backward()
+print(json.dumps({kind: calls.count(kind) for kind in calls}))
+"""
+
+
+def test_three_forwards_at_most_are_run_to_find_it(tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text(COUNTED, encoding="utf-8")
+    with Session() as session:
+        session.launch(path)
+        for op in ("log", "log", "log", "log", "div"):
+            stopped = session.stopped()
+            assert stopped["tensorpoint"]["operation"]["name"].split(".")[1] == op
+            session.resume(stopped)
+        assert session.exit_code() == 0, session.output()
+        calls = json.loads(session.output("stdout"))
+    own = 4
+    # One to find it and one to stop there; a gradient has no line in a forward to stop at. What
+    # can't be run again by itself is, with the model around it, after it has been tried.
+    wanted = {"Log": 2, "Random": 3, "Counting": 2, "Dependent": 3, "Slope": 1}
+    assert {kind: count - own for kind, count in calls.items()} == wanted
+
+
+# What can't be found by it -----------------------------------------------------------------------
+
+DRAWING = """\
+import torch
+from torch import nn
+
+generator = torch.Generator().manual_seed(0)  # no module holds it
+
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        noise = torch.rand(x.shape, generator=generator) + 1
+        return torch.log(x * noise)
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return x / (x - x)
+
+
+drawing, other = nn.Sequential(nn.Flatten(), Drawing()), nn.Sequential(nn.Flatten(), Other())
+for step in range(4):
+    drawing(torch.full((2, 2), -1.0 if step in (1, 3) else 1.0))
+other(torch.ones(2, 2))
+"""
+
+
+def test_after_one_that_is_not_reproducible_each_operation_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "drawing.py"
+    path.write_text(DRAWING, encoding="utf-8")
+    with Session() as session:
+        session.launch(path)
+        first = session.stopped()
+        stop = first["tensorpoint"]
+        assert (stop["operation"], stop["module"], stop["step"]) == (None, "1", 1)
+        assert "it draws from a generator that no module holds" in stop["text"]
+        assert "From now on each operation is recorded" in stop["text"]
+        session.resume(first)
+        # The same again, and another one, which could be run again: both are known already.
+        for module, op, text in (("1", "log", "torch.log("), ("1", "div", "x / (x - x)")):
+            stopped = session.stopped()
+            stop = stopped["tensorpoint"]
+            assert stop["operation"]["name"].split(".")[1] == op
+            assert (stop["module"], stop["operation"]["line"]) == (module, line_of(path, text))
+            assert stop["operation"]["cause"]
+            assert stop["replayed_frames"] == []
+            session.resume(stopped)
+        assert session.exit_code() == 0, session.output()
+
+
+# Ways to leave it --------------------------------------------------------------------------------
+
+
+def test_exceptions_in_the_console_and_behind_the_operation_leave_no_trace(
+    program: Path, untouched: str
+) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        frame = session.frames(stopped)[0]["id"]
+        for expression in (
+            "torch.rand(3) @ torch.rand(4)",
+            "self.scale.data.mul_(3) and nothing",
+            "setattr(self, 'calls', 99) or self.missing",
+            "torch.nn.functional.dropout(x).sum() / None",
+        ):
+            refused = session.refused(
+                "evaluate", expression=expression, frameId=frame, context="repl"
+            )
+            assert "Error" in refused, refused
+        # The rest of the second run raises: the program's own goes on.
+        session.evaluate("setattr(net, 'out', None)", stopped)
+        session.evaluate("self.scale.data.div_(3)", stopped)
+        session.resume(stopped)
+        assert result_of(session) == untouched
+
+
+def test_stepping_out_of_the_second_run_ends_it(program: Path, untouched: str) -> None:
+    with Session() as session:
+        session.launch(program)
+        stopped = session.stopped()
+        frames = [session.frames(stopped)]
+        while any(frame["name"].endswith(" (replayed)") for frame in frames[-1]):
+            stopped = session.step("stepOut", stopped)
+            frames.append(session.frames(stopped))
+        assert session.evaluate("net.ratio.calls", stopped) == "3"
+        session.resume(stopped)
+        assert result_of(session) == untouched
+
+
+WAIT = """\
+import debugpy
+
+debugpy.listen({port})
+print("listening", flush=True)
+debugpy.wait_for_client()
+"""
+
+
+def test_a_client_that_leaves_there_leaves_the_program_as_it_was(
+    program: Path, untouched: str
+) -> None:
+    port = free_port()
+    program.write_text(WAIT.format(port=port) + PROGRAM, encoding="utf-8")
+    with debuggee(program, env={"PYTHONUNBUFFERED": "1"}) as running:
+        running.expect("listening")
+        with Session() as session:
+            attach(session, host="127.0.0.1", port=port)
+            stopped = session.stopped()
+            assert session.frames(stopped)[0]["name"].endswith(" (replayed)")
+            session.request("disconnect", terminateDebuggee=False)
+            session.wait_closed()
+        assert running.expect("result").strip() == untouched.strip()
+        assert running.process.wait(DEADLINE) == 0

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tensorpoint.report import JSON_KEYS
+from tests.protocol.dap import line_of
 from tests.protocol.runs import (
     DEADLINE,
     GATE_LINE,
@@ -53,6 +54,102 @@ def test_json_is_one_object_a_stop_and_nothing_else_on_stdout(nan_program: Path)
     # The program's own output is on stderr, as far as it came.
     assert "step 1\n" in done.stderr
     assert "step 2\n" not in done.stderr
+
+
+LOCATED = """\
+import torch
+from torch import nn
+
+
+class Share(nn.Module):
+    def forward(self, amount, total):
+        total = torch.where(total < 0, torch.inf, total)
+        return amount / total
+
+
+class Norm(nn.Module):
+    def forward(self, x):
+        return x.square().sum(-1).sqrt()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4, dtype=torch.float64))
+        self.share, self.norm = Share(), Norm()
+
+    def forward(self, x, total):
+        return self.norm(self.share(x * self.scale, total))
+
+
+net = Net()
+net(torch.arange(8.0).view(2, 4), torch.tensor([[-1.0], [0.0]]))
+net(torch.zeros(2, 4), torch.ones(2, 1)).sum().backward()
+"""
+
+
+def test_json_has_the_operation_with_its_operands_and_why(
+    program: Callable[[str], Path], forked: None
+) -> None:
+    path = program(LOCATED)
+    forward, backward = stops(run("--json", "--on-stop", "continue", path))
+    keys = ("op", "op_file", "op_line", "operands", "cause", "forward_file", "forward_line")
+    assert {key: forward[key] for key in (*keys, "replayed", "event")} == {
+        "event": "nonfinite.forward",
+        "op": "aten.div.Tensor",
+        "op_file": str(path),
+        "op_line": line_of(path, "return amount / total"),
+        "operands": [
+            {
+                "name": "amount",
+                "dtype": "float64",
+                "shape": [2, 4],
+                "device": "cpu",
+                "min": 0.0,
+                "max": 7.0,
+                "nonfinite": 0,
+            },
+            {
+                "name": "total",
+                "dtype": "float32",
+                "shape": [2, 1],
+                "device": "cpu",
+                "min": 0.0,
+                "max": 0.0,
+                "nonfinite": 1,
+            },
+        ],
+        "cause": "4/0 is inf: amount at [1, 0] is 4 and total at [1, 0] is 0.",
+        "forward_file": None,
+        "forward_line": None,
+        "replayed": True,
+    }
+    assert str(forward["cure"]).startswith("Add a small number to the divisor")
+    root = line_of(path, ".sqrt()")
+    assert {key: backward[key] for key in (*keys, "replayed", "event", "line")} == {
+        "event": "nonfinite.backward",
+        "op": "aten.div.Tensor",
+        "op_file": str(path),
+        "op_line": root,
+        "operands": [
+            {
+                "name": name,
+                "dtype": "float64",
+                "shape": [2],
+                "device": "cpu",
+                "min": value,
+                "max": value,
+                "nonfinite": 0,
+            }
+            for name, value in (("self", 1.0), ("other", 0.0))
+        ],
+        "cause": "The slope of sqrt at 0 is infinite: x.square().sum(-1) at [0] is 0.",
+        "forward_file": str(path),
+        "forward_line": root,
+        "replayed": False,  # a node of autograd's has no frame: the stop is at backward()
+        "line": line_of(path, ".backward()"),
+    }
+    assert str(backward["cure"]).startswith("Add a small number inside, sqrt(x + eps)")
 
 
 def test_the_report_is_on_stderr_and_stdout_is_the_programs(nan_program: Path) -> None:
