@@ -330,6 +330,39 @@ def test_gradients_off_after_it() -> None:
     assert "after it head (Linear) ran with gradients off" in reasons
 
 
+class Adapted(Net):
+    """What learns is in front of a frozen layer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        prompt = self.enc(x)
+        with torch.no_grad():
+            features = self.head(prompt)
+        return features * self.scale
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(1))
+
+
+def test_frozen_after_it() -> None:
+    _, reasons = why(Adapted())
+    assert reasons == (
+        "enc.weight, enc.bias: its output is in the graph, but the loss does not depend on it; "
+        "after it head (Linear), which is frozen, ran with gradients off. What a frozen layer is "
+        "given learns if that runs with gradients on: requires_grad_(False) alone freezes it. "
+        f"Lines there that cut it: {line(Adapted.forward, 2)}: with torch.no_grad():."
+    )
+
+
+def test_a_frozen_layer_with_gradients_on_hands_them_on() -> None:
+    net = Net()
+    net.head.requires_grad_(False)
+    with armed(CONDITION) as agent:
+        train(net, 2)
+    assert not agent.calls
+
+
 def test_the_forward_does_not_use_it() -> None:
     headline, reasons = why(Scaled())
     assert headline == "no gradient for scale of"

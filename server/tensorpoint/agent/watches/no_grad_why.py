@@ -22,6 +22,10 @@ RAN, GRAD_MODE, IN_GRAPH, NO_FLOAT = 1, 2, 4, 8
 #: How the gradient is missing.
 NONE, STALE, ZEROED = "none", "stale", "zeroed"
 _MOST_CUTS = 3
+_FROZEN = (
+    "What a frozen layer is given learns if that runs with gradients on: requires_grad_(False) "
+    "alone freezes it."
+)
 
 
 @dataclass(frozen=True)
@@ -118,12 +122,12 @@ class Reasons:
 
     def _cut_later(self, owner: Any) -> str:
         """Its output is in the graph, but nothing came back."""
-        after = list(self._step.seen)
-        after = after[after.index(id(owner)) + 1 :]
+        seen = list(self._step.seen)
+        later = seen[seen.index(id(owner)) + 1 :]
         around = {id(module) for module in self._names.ancestors(owner)}
         ends = [
             self._modules[key]
-            for key in after
+            for key in later
             if key in self._modules
             and not self._step.seen[key] & IN_GRAPH
             and any(True for _ in self._modules[key].parameters())
@@ -134,9 +138,12 @@ class Reasons:
         if cut is not None:
             said += f": the graph ends before {self._place(cut)} returns"
         elif ends:
-            off = "with gradients off" if not self._step.seen[id(ends[0])] & GRAD_MODE else ""
-            ran = f"ran {off}" if off else "returned what requires none"
-            said += f"; after it {self._place(ends[0])} {ran}"
+            after, is_off = ends[0], not self._step.seen[id(ends[0])] & GRAD_MODE
+            is_frozen = not any(parameter.requires_grad for parameter in after.parameters())
+            said += f"; after it {self._place(after)}{', which is frozen,' if is_frozen else ''} "
+            said += "ran with gradients off" if is_off else "returned what requires none"
+            if is_frozen and is_off:
+                return f"{said}. {_FROZEN}{self._cuts(codes[1:], grad_mode=True)}"
         return f"{said}: it is not used afterwards, or detached.{self._cuts(codes[1:])}"
 
     def _around(self, owner: Any) -> str:
