@@ -1,4 +1,4 @@
-# expect: stop event=nonfinite.update module=norm type=BatchNorm1d step=2 recorded=native_batch_norm
+# expect: stop event=nonfinite.update module=norm type=BatchNorm1d step=2 op=native_batch_norm
 """One batch of 1e20 overflows the variance of a batch norm: training hides it, evaluation won't.
 
 The normalized values are x / sqrt(inf) = 0 and finite; running_var is inf for good.

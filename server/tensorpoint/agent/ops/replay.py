@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .. import debugger, explain, quiet
 from ..frames import calling_frame
 from ..modules import keywords_of
-from ..tensors import tensors_in
+from ..tensors import tensors_in, unseen
 from .backward import forward_and_backward
 from .finder import Finder
 from .forwards import Behind, Forwards, sequence_number
@@ -30,7 +30,7 @@ from .made import Made
 from .operation import Operation
 from .recorder import Describe, NotReplayable, Recorder
 from .state import Entries, Entry, Written, restored
-from .suspect import BackwardSuspect, ForwardSuspect, Suspect
+from .suspect import BackwardSuspect, BufferSuspect, ForwardSuspect, Suspect
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -66,6 +66,8 @@ class _Run:
     receiver: Module | None = None
     returning: Module | None = None
     in_backward: bool = False
+    #: The module, and its buffer, that it writes the bad value into.
+    buffer: tuple[Module, str] | None = None
 
 
 class _Reached(BaseException):
@@ -116,6 +118,8 @@ class Replayer:
         elif isinstance(suspect, BackwardSuspect):
             runs = self._backward_runs(suspect)
             unseen = "the gradient did not come through the output of a model"
+        elif isinstance(suspect, BufferSuspect):
+            runs = self._writing_runs(suspect)
         for run in runs:
             try:
                 found = self._first_pass(run)
@@ -159,6 +163,15 @@ class Replayer:
                 raise NotReplayable("the model has overwritten its own input")
             act = partial(forward_and_backward, entry, suspect.parameter)
             yield _Run(entry.module, act, (entry.args, entry.kwargs), entry, in_backward=True)
+
+    def _writing_runs(self, suspect: BufferSuspect) -> Iterator[_Run]:
+        entry = self._entries.of(suspect.root)
+        if entry is None:
+            return
+        if entry.was_overwritten():
+            raise NotReplayable("the model has overwritten its own input")
+        arguments = (entry.args, entry.kwargs)
+        yield _Run(entry.module, entry.call, arguments, entry, buffer=(suspect.owner, suspect.name))
 
     def operation_of(self, root: Module, first: int, node: Behind) -> Operation | None:
         """The operation of the forward that made `node`, by running it again.
@@ -217,7 +230,8 @@ class Replayer:
                 stack.enter_context(_watching(run.returning, recorder, entering=False))
             stack.enter_context(recorder.mode())
             try:
-                made = recorder.bad_in(replayed(run.act))
+                returned = replayed(run.act)
+                made = recorder.bad_in(returned if run.buffer is None else _buffer(*run.buffer))
             except _Reached as reached:
                 made = reached.made
             except Exception as error:
@@ -263,6 +277,21 @@ class Replayer:
 
     def _prepare(self, stack: ExitStack, run: _Run, written: Written) -> None:
         prepared(stack, self._hooks_aside, run.module, run.arguments, run.entry, written)
+        if run.buffer is not None:
+            _mend(_buffer(*run.buffer), written)
+
+
+def _buffer(owner: Module, name: str) -> Any:
+    return owner._buffers[name]
+
+
+@unseen
+def _mend(buffer: Any, written: Written) -> None:
+    """What it was before the call isn't known, but it was finite."""
+    written(buffer, own=False)
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        buffer.copy_(torch.where(torch.isfinite(buffer), buffer, 1.0))
 
 
 def prepared(

@@ -43,3 +43,12 @@ class BackwardSuspect(Suspect):
     """The backward pass that runs has brought a bad gradient, to `parameter` if that isn't None."""
 
     parameter: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BufferSuspect(Suspect):
+    """A buffer that a forward of `root` has written, as batch normalisation its statistics."""
+
+    root: Module = None  # type: ignore[assignment]
+    owner: Module = None  # type: ignore[assignment]
+    name: str = ""

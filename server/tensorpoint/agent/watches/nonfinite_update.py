@@ -1,9 +1,9 @@
 """nonfinite, phase update: NaN and Inf that an optimizer step writes, or a module's own update.
 
-Formula: after `optimizer.step()`, an element of a parameter that had a gradient, of a buffer of the
-model that was written since (BatchNorm's statistics), or of the optimizer's state is NaN or
-infinite. After `clip_grad_norm_`: an element of a gradient is, since the total norm was infinite.
-Deliberate -inf (masks) counts as finite.
+Formula: before `optimizer.step()`, an element of a buffer of the model that was written since the
+step before (BatchNorm's statistics) is NaN or infinite; after it, one of a parameter that had a
+gradient, or of the optimizer's state. After `clip_grad_norm_`: an element of a gradient is, since
+the total norm was infinite. Deliberate -inf (masks) counts as finite.
 
 Cost: one fused 2-norm of the small or newly written buffers per step, and of the parameters at
 those steps that could make a NaN of finite numbers at all (see `bounded`), else at every sixteenth.
@@ -24,7 +24,7 @@ from ..bounded import Bounded, is_ordinary
 from ..frames import calling_frame
 from ..judge import Judge
 from ..modules import Names
-from ..ops.suspect import Suspect
+from ..ops.suspect import BufferSuspect, Suspect
 from ..rules import Rule
 from ..tensors import has_nonfinite, norms_of, summarise
 from ..values.owners import name_of
@@ -164,11 +164,16 @@ class NonfiniteUpdate(Watch):
     # The step ------------------------------------------------------------------------------------
 
     def on_before_update(self, optimizer: Any) -> None:
-        """One stop a step: what else it writes has the same reason."""
+        """One stop a step: what else it writes has the same reason.
+
+        Look at buffers written since the step before: the forward that wrote them can be run again
+        as long as its parameters are there.
+        """
         self._told = {told for told in self._told if told[1]}
+        self._look_at_buffers()
 
     def on_after_update(self, optimizer: Any) -> None:
-        """Look at what the step wrote, and at buffers written since the step before."""
+        """Look at what the step wrote."""
         stepped = [
             (parameter, group)
             for group in optimizer.param_groups
@@ -184,7 +189,6 @@ class NonfiniteUpdate(Watch):
                 self._look_at_state(optimizer, group, parameter)
         self._known.add(optimizer)
         self._large.clear()
-        self._look_at_buffers()
 
     def _look_at_parameters(
         self, optimizer: Any, stepped: Sequence[tuple[torch.Tensor, dict[str, Any]]]
@@ -272,6 +276,9 @@ class NonfiniteUpdate(Watch):
                 f"written into buffer {name} of",
                 explain.written_in_forward(type(module).__name__),
                 {"buffer": buffer},
+                suspect=BufferSuspect(
+                    buffer, root=self._names.root_and_path(module)[0], owner=module, name=name
+                ),
             )
 
     # Rules ---------------------------------------------------------------------------------------
@@ -287,6 +294,7 @@ class NonfiniteUpdate(Watch):
         *,
         from_gradients: bool = False,
         reason: str = explain.NOT_RECORDED,
+        suspect: Suspect | None = None,
     ) -> None:
         """Tell the rules that look at `of`, a parameter or the module of a buffer."""
         is_tensor = isinstance(of, sys.modules["torch"].Tensor)
@@ -316,7 +324,7 @@ class NonfiniteUpdate(Watch):
                 value=summary.nan + summary.posinf + summary.neginf,
                 tensor=summary,
                 values=values,
-                suspect=Suspect(bad[0], reason),
+                suspect=suspect or Suspect(bad[0], reason),
             )
 
         self._judge.measured(

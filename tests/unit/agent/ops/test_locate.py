@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -371,3 +372,69 @@ def test_of_a_long_list_a_few_are_told_the_bad_ones_first() -> None:
     tensors[17] = torch.tensor([1.0, torch.inf])
     operation = Operation("cat", "aten.cat.default", {"tensors": tensors}, (torch.cat(tensors),))
     assert [operand.nonfinite for operand in operands_told(operation)] == [*[0] * 7, 1]
+
+
+# Buffers ------------------------------------------------------------------------------------------
+
+
+class Keeping(nn.Module):
+    """Keeps a running mean of its own."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(4))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        power = x.detach().exp().mean(0)
+        self.mean = self.mean * 0.9 + power * 0.1
+        return x / self.mean.clamp(max=1e30)
+
+
+class Copying(Keeping):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(x.detach().square().mean(0), alpha=0.1)
+        return x / self.mean.clamp(max=1e30)
+
+
+def norm() -> nn.Module:
+    return nn.BatchNorm1d(4)
+
+
+def train(layer: nn.Module, factors: list[float], every: int = 1) -> Locating:
+    torch.manual_seed(0)
+    model = nn.Sequential(layer, nn.Dropout(0.1), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with locating() as agent:
+        for step, factor in enumerate(factors):
+            model(torch.randn(8, 4).abs() * factor).sum().backward()
+            if (step + 1) % every == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("layer", "op"), [(norm, "native_batch_norm"), (Keeping, "exp"), (Copying, "pow")]
+)
+def test_what_wrote_a_buffer_is_found_in_its_forward(layer: Any, op: str) -> None:
+    one = layer()
+    before = [buffer.clone() for buffer in one.buffers()]
+    agent = train(one, [1.0, 1e20, 1.0])
+    assert [(name, path) for name, path, _ in agent.stops] == [("nonfinite.update", "0")]
+    assert agent.report[0].split(".")[1] == op
+    located = agent.located[0]
+    assert located is not None and located.live is not None
+    assert located.report is not None and located.report.line is not None
+    if layer is Keeping:
+        assert one.calls == 3
+    assert not all(map(torch.equal, before, one.buffers()))
+    assert not all(bool(buffer.isfinite().all()) for buffer in one.buffers())
+
+
+def test_a_buffer_that_an_earlier_forward_wrote_is_not_told_of_the_newest() -> None:
+    agent = train(norm(), [1.0, 1.0, 1e20, 1.0], every=2)
+    assert agent.reason.startswith("The operation is not known: the value did not come again")
