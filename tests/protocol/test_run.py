@@ -152,6 +152,43 @@ def test_json_has_the_operation_with_its_operands_and_why(
     assert str(backward["cure"]).startswith("Add a small number inside, sqrt(x + eps)")
 
 
+ROUNDED = """\
+import torch
+from torch import nn
+
+
+class Policy(nn.Module):
+    def forward(self, logits):
+        probs = logits.softmax(-1)
+        return probs[:, 1].log()
+
+
+logits = torch.tensor([[0.0, 1.0], [20.0, 0.0]], dtype=torch.float16)
+nn.Sequential(nn.Dropout(0.0), Policy())(logits)
+
+model = nn.Linear(2, 2).half()
+weight = model(logits).square().mean() * 0 + 1e-5
+loss = 1 / (weight * 1e-4)
+loss.backward()
+"""
+
+
+def test_a_number_that_half_precision_rounded_to_0_is_told(
+    program: Callable[[str], Path], forked: None
+) -> None:
+    path = program(ROUNDED)
+    layer, loss = stops(run("--json", "--on-stop", "continue", path))
+    assert (layer["op"], layer["op_line"]) == ("aten.log.default", line_of(path, ".log()"))
+    assert layer["cause"] == (
+        "log of 0 is -inf: probs[:, 1] at [1] is 0, to which float16 has rounded the softmax of 0 "
+        "beside 20 = 2.061e-09."
+    )
+    assert (loss["op"], loss["op_line"]) == ("aten.reciprocal.default", line_of(path, "1 / ("))
+    assert str(loss["cause"]).endswith(
+        " is 0, to which float16 has rounded 1.001e-05 · 0.0001 = 1.001e-09."
+    )
+
+
 def test_the_report_is_on_stderr_and_stdout_is_the_programs(nan_program: Path) -> None:
     done = run(nan_program)
     assert done.returncode == 3

@@ -121,6 +121,11 @@ class Element:
         index = None if tensor is None else self._index_in(tensor)
         return None if tensor is None or index is None else float(tensor[index].item())
 
+    def index_of(self, name: str) -> tuple[int, ...] | None:
+        """The index of an argument's element here, broadcast to it; None if it has none."""
+        tensor = self.tensor(name)
+        return None if tensor is None else self._index_in(tensor)
+
     def first(self, *names: str) -> str | None:
         """The first of these that is an argument of this call: overloads call them otherwise."""
         return next((name for name in names if self.argument(name) is not None), None)

@@ -100,7 +100,7 @@ def _cast(operation: Operation, at: Element) -> Cause | None:
     return Cause(found.cause, "Leave it in float32, or use bfloat16, whose limit is 3.4e+38.")
 
 
-def _value_of(at: Element) -> tuple[float, str, tuple[str, ...]] | None:
+def value_of(at: Element) -> tuple[float, str, tuple[str, ...]] | None:
     """What one element of a sum or product is in float64, how it is written, and its operands."""
     second = at.first("other", "scalar", "scalars") or "other"
     if at.name in ("addcmul", "addcdiv"):
@@ -166,7 +166,7 @@ def _times(factor: float) -> str:
 
 
 def _elementwise(operation: Operation, at: Element) -> Cause | None:
-    found = _value_of(at) if at.is_infinite else None
+    found = value_of(at) if at.is_infinite else None
     if found is None or abs(found[0]) <= at.limit:
         return None
     value, what, names = found

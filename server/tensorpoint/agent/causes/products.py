@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 #: The two factors of a product, and what is added to it.
-_FACTORS: dict[str, tuple[str, str, str | None]] = {
+FACTORS: dict[str, tuple[str, str, str | None]] = {
     "addmm": ("mat1", "mat2", "self"),
     "addmv": ("mat", "vec", "self"),
     "baddbmm": ("batch1", "batch2", "self"),
@@ -52,7 +52,7 @@ class Terms:
 
 def terms_of(at: Element) -> Terms | None:
     """What was multiplied and added up to this element."""
-    first, second, third = _FACTORS[at.name]
+    first, second, third = FACTORS[at.name]
     a, b = at.tensor(first), at.tensor(second)
     if a is None or b is None or not a.dim() or not b.dim():
         return None
@@ -194,10 +194,10 @@ def _sizes(value: Any, default: int, spatial: int) -> list[int]:
 RULES = (
     Rule(
         "overflow of a matrix product",
-        frozenset(_FACTORS),
+        frozenset(FACTORS),
         _overflow,
         "transformers#5651",
     ),
-    Rule("0·inf in a matrix product", frozenset(_FACTORS), _indefinite, IEEE),
+    Rule("0·inf in a matrix product", frozenset(FACTORS), _indefinite, IEEE),
     Rule("overflow of a convolution", _CONVOLUTIONS, _convolution, DOCS + "nn.Conv2d.html"),
 )

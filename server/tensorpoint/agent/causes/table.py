@@ -18,6 +18,7 @@ from . import (
     products,
     reductions,
     sampling,
+    underflow,
     updates,
 )
 from .names import bare, node_kind
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     *losses.RULES,
     *normalisation.RULES,
     *sampling.RULES,
+    *underflow.RULES,
     *domain.RULES,
     *arithmetic.RULES,
     *products.RULES,

@@ -47,6 +47,8 @@ class Operation:
     #: The producers of its non-finite arguments, by the name of the argument.
     sources: dict[str, Operation] = field(default_factory=dict[str, "Operation"])
 
+    #: What may have rounded a number to a 0 in its arguments of half precision, by their names.
+    rounded: dict[str, Operation] = field(default_factory=dict[str, "Operation"])
     #: What the program's source calls the arguments, as far as it does: {"self": "probs"}.
     names: dict[str, str] = field(default_factory=dict[str, str])
 

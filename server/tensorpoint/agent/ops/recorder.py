@@ -37,6 +37,7 @@ from .dispatch import (
 from .forwards import Forwards, sequence_number
 from .made import CONSTANTS, Made
 from .operation import Line, Operation
+from .rounded import Rounded
 from .stack import (
     CallSite,
     is_called_by_python,
@@ -141,6 +142,7 @@ class Recorder:
     def forget(self) -> None:
         """Keep nothing of what was recorded."""
         self._made: dict[Key, Made] = {}
+        self._rounded = Rounded()
         self._newest: dict[int, Made] = {}
         self._counts: dict[str, int] = {}
         self.failed = None
@@ -229,7 +231,10 @@ class Recorder:
         try:
             if not self._is_good(result):
                 self._end(self._begin(func, args, kwargs), result)
-            elif self._forwards is not None:
+                return result
+            if self._rounded.is_candidate(func, result):
+                self._rounded.keep(func, named(func, args, kwargs).by_name, result)
+            if self._forwards is not None:
                 self._note(func, args, kwargs, result)
         except Exception as error:
             self._fail(error)
@@ -262,6 +267,8 @@ class Recorder:
             self._note(call.func, (), call.live.by_name, result)
         for place in range(len(outputs)):
             self._look(call, outputs, place)
+        if self._rounded.is_candidate(call.func, result):
+            self._rounded.keep(call.func, call.arguments.by_name, result)
         if call.live.written and self._after_write is not None:
             self._after_write(call.func, call.live)
 
@@ -415,6 +422,11 @@ class Recorder:
                 name: source.operation
                 for name, source in made.sources.items()
                 if source.operation is not None
+            },
+            rounded={
+                name: found
+                for name, tensor in arguments.tensors
+                if (found := self._rounded.of(tensor)) is not None
             },
         )
 

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tensorpoint.agent.causes import explain
 from tensorpoint.agent.ops.cause import Cause
 from tensorpoint.agent.ops.operation import Operation
+from tensorpoint.agent.ops.rounded import Rounded
 
 Program = Callable[[], object]
 INF, NAN = float("inf"), float("nan")
@@ -31,6 +32,7 @@ class Recorder(TorchDispatchMode):
         #: Who wrote a storage last; the tensors are kept, so that none is used again.
         self._writers: dict[int, Operation] = {}
         self._kept: list[torch.Tensor] = []
+        self._rounded = Rounded()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = func._schema.arguments
@@ -47,17 +49,25 @@ class Recorder(TorchDispatchMode):
             for tensor in _tensors(value)
             if _bad(tensor) and (key := _storage(tensor)) in self._writers
         }
+        rounded = {
+            name: found
+            for name, value in given.items()
+            for tensor in _tensors(value)
+            if (found := self._rounded.of(tensor)) is not None
+        }
         try:
             made = func(*args, **(kwargs or {}))
         except RuntimeError:
-            self.found.append(self._operation(func, before, (), 0, sources))
+            self.found.append(self._operation(func, before, (), 0, sources, {}))
             raise
         outputs = tuple(_tensors([given[name] for name in written])) or tuple(_tensors(made))
         self._kept += outputs
         place = next((place for place, output in enumerate(outputs) if _bad(output)), 0)
         keys = [_storage(output) for output in outputs]
         outputs = tuple(output.detach().clone() for output in outputs)
-        operation = self._operation(func, before, outputs, place, sources)
+        operation = self._operation(func, before, outputs, place, sources, rounded)
+        if self._rounded.is_candidate(func, made):
+            self._rounded.keep(func, before, made)
         if torch._C._current_autograd_node() is None:
             number = torch.autograd._get_sequence_nr() - 1  # pyright: ignore[reportPrivateImportUsage]
             self._forwards.setdefault(number, operation)
@@ -75,6 +85,7 @@ class Recorder(TorchDispatchMode):
         outputs: tuple[torch.Tensor, ...],
         place: int,
         sources: dict[str, Operation],
+        rounded: dict[str, Operation],
     ) -> Operation:
         node = torch._C._current_autograd_node()
         return Operation(
@@ -87,6 +98,7 @@ class Recorder(TorchDispatchMode):
             node=None if node is None else node.name(),
             forward=None if node is None else self._forwards.get(node._sequence_nr()),  # type: ignore[attr-defined]
             sources=sources,
+            rounded=rounded,
         )
 
 

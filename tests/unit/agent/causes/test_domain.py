@@ -31,8 +31,12 @@ def test_log_of_0_names_the_element() -> None:
 
 def test_log_of_a_softmax_that_underflows_in_a_module() -> None:
     found = why(lambda: Entropy()(t([[0.0, 0.0, 0.0], [30.0, 30.0, 0.0]]).half()))
-    assert "log10 of 0 is -inf: the argument at [1, 2] is 0" in found
-    assert "float16 has nothing between 0 and 5.96e-08" in found
+    assert "log10 of 0 is -inf: the argument at [1, 2] is 0, to which float16 has rounded" in found
+
+
+def test_log_of_a_0_in_float16_that_may_have_been_a_small_number() -> None:
+    found = why(t([1.0, 0.0]).half().log)
+    assert "the argument at [1] is 0 (float16 has nothing between 0 and 5.96e-08)" in found
 
 
 def test_log_of_small_and_of_infinite_numbers_is_no_matter_of_the_domain() -> None:

@@ -94,6 +94,7 @@ def test_no_rule_fails_on_odd_arguments(seed: int) -> None:
 
     unusual = {"*", "conv1d", "conv2d", "conv3d", "convolution"}  # torch checks the shapes of those
     names = sorted({op for rule in RULES for op in rule.ops} - unusual)
+    last: dict[str, Operation] = {}
     for name in names * 5:
         given = {key: argument(key) for key in _ARGUMENTS if random.random() < 0.8}
         output = torch.full(random.choice(shapes), random.choice([INF, -INF, NAN]))
@@ -105,8 +106,10 @@ def test_no_rule_fails_on_odd_arguments(seed: int) -> None:
             outputs=(output.to(random.choice(dtypes[:4])),),
             phase="backward" if node else random.choice(["forward", "update"]),
             node=f"{name}0" if node else None,
+            rounded=last,
         )
         explain(operation)
+        last = {"self": operation, "other": operation}
 
 
 def test_modes_of_the_program_see_nothing_of_it() -> None:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import nn
 
+from tensorpoint.agent.causes import explain
 from tensorpoint.agent.hooks import Hooks
 from tensorpoint.agent.modules import Call, Names
 from tensorpoint.agent.ops.recorder import NotReplayable
@@ -229,6 +230,26 @@ def test_an_infinity_beside_a_masks_is_none_of_the_masks(values: torch.dtype) ->
     assert made.lines and made.operation is not None
     assert {"self", "other"} == made.operation.arguments.keys()
     assert not made.is_meant
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_rounded_to_a_zero_is_known_of_a_view_of_it(dtype: torch.dtype) -> None:
+    class Rounding(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            small = (x.to(dtype) * 0 - 200).exp()
+            kept = torch.relu(x.to(dtype) * 0)
+            return torch.log(small.t()[:, 2:]) + kept[2:].t()
+
+    watch = run(Rounding(), 1, rows)
+    assert watch.operation == ("log", 3)
+    operation = watch.found[0].made.operation
+    assert operation is not None
+    cause = explain(operation, operation.names)
+    assert cause is not None
+    name = str(dtype).removeprefix("torch.")
+    assert cause.cause.endswith(
+        f"at [0, 0] is 0, to which {name} has rounded exp(-200) = 1.384e-87."
+    )
 
 
 class FullyMasked(nn.Module):
