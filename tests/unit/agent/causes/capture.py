@@ -9,12 +9,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorpoint.agent.causes import explain
+from tensorpoint.agent.causes.names import bare, node_kind
 from tensorpoint.agent.ops.cause import Cause
 from tensorpoint.agent.ops.operation import Operation
 from tensorpoint.agent.ops.rounded import Rounded
 
 Program = Callable[[], object]
 INF, NAN = float("inf"), float("nan")
+#: Marks of tests that stand for a rule, see `conftest`.
+MARKS = ("first", "second", "near_miss")
+#: What the programs of this test have run, by the names that rules have for it.
+ran: set[str] = set()
 #: Operations that write a -inf because the program says so, or hand one on.
 _MEANT = frozenset(
     {"full", "full_like", "lift_fresh", "masked_fill", "masked_fill_", "scalar_tensor", "where"}
@@ -36,6 +41,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = func._schema.arguments
+        node = torch._C._current_autograd_node()
+        ran.add(bare(func.overloadpacket.__name__))
+        ran.update([] if node is None else [node_kind(node.name())])
         given = dict(zip([argument.name for argument in schema], args)) | (kwargs or {})
         written = [
             argument.name

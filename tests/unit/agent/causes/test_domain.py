@@ -23,6 +23,7 @@ class Entropy(nn.Module):
 # A function's domain ------------------------------------------------------------------------------
 
 
+@pytest.mark.first("domain of a function")
 def test_log_of_0_names_the_element() -> None:
     found = why(lambda: torch.log2(t([[1.0, 4.0], [2.0, 0.0]])), names={"self": "p"})
     assert found.startswith("log2 of 0 is -inf: p at [1, 1] is 0. | Clamp the argument")
@@ -81,6 +82,7 @@ def test_each_function_at_its_border(function, x: float, sentence: str, dtype) -
     assert f"the argument at [1, 0, 2] is {x:g}." in found
 
 
+@pytest.mark.second("domain of a function")
 def test_in_place_and_lists_are_the_same_operation() -> None:
     assert why(lambda: t([4.0, -4.0]).sqrt_()).startswith("sqrt of -4 is NaN")
     found = why(lambda: torch.ops.aten._foreach_sqrt_([torch.ones(2), t([[1.0, -9.0]])]))
@@ -105,6 +107,7 @@ def test_polygamma_at_a_pole_and_beside_it() -> None:
         lambda: t([0.999]).atanh(),
     ],
 )
+@pytest.mark.near_miss("domain of a function")
 def test_what_the_domain_includes_makes_nothing_bad(program) -> None:
     assert stays_finite(program)
 
@@ -116,11 +119,13 @@ def test_complex_numbers_are_let_be() -> None:
 # Powers -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first("power of 0 or a negative")
 def test_power_of_a_negative_number() -> None:
     found = why(lambda: t([1.0, -2.0]) ** 0.5, names={"self": "x"})
     assert found.startswith("A negative number has no power 0.5: x at [1] is -2")
 
 
+@pytest.mark.second("power of 0 or a negative")
 def test_power_of_0_in_half_precision_with_a_tensor_of_exponents() -> None:
     base, exponent = t([[2.0], [0.0]]).half(), t([1.0, -1.5]).half()
     found = why(lambda: torch.pow(base, exponent))
@@ -128,20 +133,22 @@ def test_power_of_0_in_half_precision_with_a_tensor_of_exponents() -> None:
     assert "the exponent at [1] is -1.5 (float16 has nothing" in found
 
 
+@pytest.mark.near_miss("power of 0 or a negative")
 def test_powers_that_are_defined() -> None:
     assert stays_finite(lambda: (t([-2.0, 0.0]) ** 3, t([0.0, 4.0]) ** 0.5, t([-2.0]) ** -2))
-    assert "overflow" not in why(lambda: t([1.0, -2.0]) ** 0.5)
 
 
 # xlogy --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first("xlogy at the border")
 def test_xlogy_of_0() -> None:
     found = why(lambda: torch.xlogy(t([0.5, 1.0]), t([1.0, 0.0])))
     assert found.startswith("x·log(y) is -inf where the logarithm is of 0 and x is not")
     assert "the first operand at [1] is 1 and the second operand at [1] is 0" in found
 
 
+@pytest.mark.second("xlogy at the border")
 def test_xlog1py_of_a_negative_number_in_a_loss() -> None:
     def loss() -> torch.Tensor:
         p = t([[0.5, 1.5]], dtype=torch.float64)
@@ -152,6 +159,7 @@ def test_xlog1py_of_a_negative_number_in_a_loss() -> None:
     assert "the second operand at [0, 1] is -1.5" in found
 
 
+@pytest.mark.near_miss("xlogy at the border")
 def test_xlogy_of_0_and_0_is_0() -> None:
     assert stays_finite(lambda: torch.xlogy(t([0.0]), t([0.0])))
     assert stays_finite(lambda: functional.binary_cross_entropy(t([0.0, 1.0]), t([1.0, 0.0])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -18,6 +19,7 @@ LOWEST = torch.finfo(torch.float32).min
 # Two masks ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.first("two masks add up")
 def test_two_masks_of_the_lowest_number() -> None:
     padding, causal = t([0.0, LOWEST]), t([[0.0, LOWEST], [0.0, LOWEST]])
     found = why(lambda: causal + padding, names={"self": "causal", "other": "padding"})
@@ -25,6 +27,7 @@ def test_two_masks_of_the_lowest_number() -> None:
     assert "causal at [0, 1] is -3.403e+38 and padding at [1] is -3.403e+38" in found
 
 
+@pytest.mark.second("two masks add up")
 def test_two_masks_in_place_in_half_precision() -> None:
     def run() -> torch.Tensor:
         scores = torch.zeros(1, 2, 2, dtype=torch.float16)
@@ -37,6 +40,7 @@ def test_two_masks_in_place_in_half_precision() -> None:
     assert "at [0, 0, 1] is -60000" in found
 
 
+@pytest.mark.near_miss("two masks add up")
 def test_one_mask_and_a_sum_that_is_no_mask() -> None:
     assert stays_finite(lambda: t([5.0, -5.0]) + t([LOWEST, LOWEST]))
     assert "masks" not in why(lambda: t([LOWEST, 0.0]) - t([3e38, 0.0]))
@@ -46,6 +50,7 @@ def test_one_mask_and_a_sum_that_is_no_mask() -> None:
 # Softmax ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first("softmax of a masked row")
 def test_softmax_of_a_masked_row() -> None:
     def run() -> torch.Tensor:
         keep = t([[True, True], [False, False]])
@@ -68,6 +73,7 @@ def test_masked_row_in_multihead_attention() -> None:
     assert "the argument at [2, 0, :] holds nothing but -inf (3 of 3)" in why(run)
 
 
+@pytest.mark.second("softmax of a masked row")
 def test_log_softmax_over_another_dimension_in_inference_mode() -> None:
     def run() -> None:
         x = torch.zeros(3, 2, 2, dtype=torch.bfloat16)
@@ -84,23 +90,31 @@ def test_softmax_of_a_score_that_overflowed() -> None:
     assert "at [1, :] holds 1 of 3" in found
 
 
+@pytest.mark.near_miss("softmax of a masked row")
 def test_softmax_of_rows_that_are_masked_in_part_or_hold_nan() -> None:
     assert stays_finite(lambda: torch.ones(2, 2).masked_fill(torch.eye(2) == 1, -1e9).softmax(1))
     assert "row" not in why(lambda: t([[NAN, -INF]]).softmax(1), op="_softmax")
 
 
+@pytest.mark.first("softmax of a masked row, fast path")
 def test_torch_s_own_masked_softmax() -> None:
     mask = torch.zeros(1, 1, 2, 3, dtype=torch.bool)
     mask[0, 0, 1] = True
     found = why(lambda: torch.ops.aten._masked_softmax(torch.ones(1, 1, 2, 3), mask, -1, 2))
     assert "the mask at [0, 0, 1, :] is True throughout" in found
-    found = why(
-        lambda: torch.ops.aten._masked_softmax(torch.ones(1, 3).double(), mask[0, 0, 1:], 1, 2)
-    )
-    assert "the mask at [0, :] is True throughout" in found
-    assert stays_finite(
-        lambda: torch.ops.aten._masked_softmax(torch.ones(1, 1, 2, 3), ~mask * False, -1, 2)
-    )
+
+
+@pytest.mark.second("softmax of a masked row, fast path")
+def test_masked_softmax_of_a_batch_in_double() -> None:
+    scores, mask = torch.ones(2, 3, dtype=torch.float64), t([[False] * 3, [True] * 3])
+    found = why(lambda: torch.ops.aten._masked_softmax(scores, mask, 1, 2))
+    assert "the mask at [1, :] is True throughout" in found
+
+
+@pytest.mark.near_miss("softmax of a masked row, fast path")
+def test_masked_softmax_with_something_left() -> None:
+    mask = torch.triu(torch.ones(3, 3, dtype=torch.bool), 1)
+    assert stays_finite(lambda: torch.ops.aten._masked_softmax(torch.ones(3, 3), mask, -1, 2))
 
 
 # Attention ----------------------------------------------------------------------------------------
@@ -122,12 +136,14 @@ def _as_before_2_5(mask: torch.Tensor, dtype: torch.dtype = torch.float32) -> st
     return said(explain(replace(operation, arguments=arguments, outputs=outputs, sources={})))
 
 
+@pytest.mark.first("attention of a masked query")
 def test_attention_of_a_masked_query() -> None:
     found = _as_before_2_5(t([[0.0, 0.0], [-INF, -INF]]))
     assert found.startswith("Attention of a query that is masked as a whole is NaN")
     assert "the mask at [1, :] leaves it none of 2 keys" in found
 
 
+@pytest.mark.second("attention of a masked query")
 def test_attention_of_a_masked_query_by_batch_in_half_precision() -> None:
     mask = torch.zeros(2, 1, 2, 3, dtype=torch.bfloat16)
     mask[1, 0, 0] = -INF
@@ -136,6 +152,7 @@ def test_attention_of_a_masked_query_by_batch_in_half_precision() -> None:
     )
 
 
+@pytest.mark.near_miss("attention of a masked query")
 def test_attention_that_has_a_key_left_or_a_bad_value() -> None:
     assert stays_finite(
         lambda: functional.scaled_dot_product_attention(
@@ -150,6 +167,7 @@ def test_attention_that_has_a_key_left_or_a_bad_value() -> None:
     assert "masked" not in found
 
 
+@pytest.mark.first("overflow of attention scores")
 def test_attention_scores_that_overflow() -> None:
     x, keys = torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4)
     x[0, 1, 2], keys[0, 1, 1] = 1e20, 1e20
@@ -158,6 +176,7 @@ def test_attention_scores_that_overflow() -> None:
     assert "at [0, 1, 2, :] times k at [0, 1, 1, :]." in found
 
 
+@pytest.mark.second("overflow of attention scores")
 def test_attention_scores_that_overflow_in_inference_mode_by_a_scale() -> None:
     def run() -> None:
         x = torch.full((2, 1, 2), 1e15, dtype=torch.bfloat16)
@@ -168,6 +187,7 @@ def test_attention_scores_that_overflow_in_inference_mode_by_a_scale() -> None:
     assert "at [0, 0, :] times" in found and "beyond 3.403e+38" in found
 
 
+@pytest.mark.near_miss("overflow of attention scores")
 def test_attention_scores_that_fit() -> None:
     x = torch.full((1, 1, 2, 4), 1e15)
     assert stays_finite(lambda: functional.scaled_dot_product_attention(x, x, x))
@@ -176,11 +196,13 @@ def test_attention_scores_that_fit() -> None:
 # Logarithms of sums -------------------------------------------------------------------------------
 
 
+@pytest.mark.first("logsumexp of nothing")
 def test_logsumexp_of_a_masked_row() -> None:
     found = why(lambda: t([[1.0, 2.0], [-INF, -INF]]).logsumexp(1), op="logsumexp")
     assert found.startswith("The logarithm of a sum of 0 is -inf: the argument at [1, :] holds")
 
 
+@pytest.mark.second("logsumexp of nothing")
 def test_logaddexp_and_a_kept_dimension_in_double() -> None:
     found = why(lambda: torch.logaddexp(t([0.0, -INF]), t(-INF)), op="logaddexp")
     assert "the first operand at [1] is -inf and the second operand is -inf" in found
@@ -189,11 +211,13 @@ def test_logaddexp_and_a_kept_dimension_in_double() -> None:
     assert "the argument at [:, 0] holds nothing but -inf (2 of 2)" in found
 
 
+@pytest.mark.near_miss("logsumexp of nothing")
 def test_logsumexp_with_something_left() -> None:
     assert "sum of 0" not in why(lambda: t([INF, -INF]).logsumexp(0), op="logsumexp")
     assert stays_finite(lambda: torch.logaddexp(t([0.0]), t([-1e30])))
 
 
+@pytest.mark.first("gradient of logsumexp of nothing")
 def test_gradient_of_logsumexp_of_a_masked_row() -> None:
     program = gradient(lambda x: (x + t([[0.0], [-INF]])).logsumexp(1), [[1.0, 2.0], [3.0, 4.0]])
     found = why(program, op="sub", phase="backward")
@@ -202,6 +226,7 @@ def test_gradient_of_logsumexp_of_a_masked_row() -> None:
     )
 
 
+@pytest.mark.second("gradient of logsumexp of nothing")
 def test_gradient_of_logsumexp_of_all_in_a_module_in_double() -> None:
     class Evidence(nn.Module):
         def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -216,6 +241,7 @@ def test_gradient_of_logsumexp_of_all_in_a_module_in_double() -> None:
     assert "nothing but -inf" in found
 
 
+@pytest.mark.near_miss("gradient of logsumexp of nothing")
 def test_gradient_of_logsumexp_with_something_left() -> None:
     assert "NaN" not in str(torch.autograd.grad(*_loss_and_input()))
     found = why(gradient(lambda x: x.logsumexp(0), [INF, 1.0]), op="sub", phase="backward")

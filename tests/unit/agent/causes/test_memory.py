@@ -27,6 +27,7 @@ def filled() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("filled")
+@pytest.mark.first("memory nobody wrote")
 def test_reading_empty_memory() -> None:
     found = why(lambda: torch.empty(3) + 1, op="add", names={"self": "buffer"})
     assert found.startswith(
@@ -36,6 +37,7 @@ def test_reading_empty_memory() -> None:
 
 
 @pytest.mark.usefixtures("filled")
+@pytest.mark.second("memory nobody wrote")
 def test_cache_that_is_written_in_part() -> None:
     def run() -> torch.Tensor:
         cache = torch.ones(1).new_empty(2, 4, dtype=torch.bfloat16)
@@ -55,6 +57,7 @@ def test_empty_itself() -> None:
 
 
 @pytest.mark.usefixtures("filled")
+@pytest.mark.near_miss("memory nobody wrote")
 def test_memory_that_was_written() -> None:
     def run() -> None:
         memory = torch.empty(2)
@@ -67,14 +70,20 @@ def test_memory_that_was_written() -> None:
 # Constants ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.first("a constant that isn't finite")
 def test_constants() -> None:
     found = why(lambda: torch.full((2,), NAN), op="full")
     assert found.startswith("The program writes NaN there at [0], by full.")
+
+
+@pytest.mark.second("a constant that isn't finite")
+def test_a_mask_that_is_written_in_place_in_half_precision() -> None:
     x, drop = torch.ones(2, 2).half(), t([[False, False], [False, True]])
     found = why(lambda: x.masked_fill_(drop, -INF), op="masked_fill_")
     assert found.startswith("The program writes -inf there at [1, 1], by masked_fill_.")
 
 
+@pytest.mark.near_miss("a constant that isn't finite")
 def test_constants_that_are_finite() -> None:
     assert stays_finite(lambda: torch.full((2,), -1e9))
     operation = captured(
@@ -87,6 +96,7 @@ def test_constants_that_are_finite() -> None:
 # Weights and data ---------------------------------------------------------------------------------
 
 
+@pytest.mark.first("bad before the operation")
 def test_weight_that_was_not_loaded() -> None:
     weight = nn.Parameter(t([[1.0, NAN]]))
     found = why(
@@ -99,6 +109,7 @@ def test_weight_that_was_not_loaded() -> None:
     assert "missing keys" in found
 
 
+@pytest.mark.second("bad before the operation")
 def test_embedding_with_a_bad_row_in_half_precision() -> None:
     layer = nn.Embedding(3, 2).bfloat16()
     with torch.no_grad():
@@ -109,6 +120,7 @@ def test_embedding_with_a_bad_row_in_half_precision() -> None:
     )
 
 
+@pytest.mark.near_miss("bad before the operation")
 def test_masks_and_what_an_operation_made_are_not_from_outside() -> None:
     mask = t([0.0, -INF])
     assert explain(captured(lambda: torch.ones(2) + mask, op="add")) is None

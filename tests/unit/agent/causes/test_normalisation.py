@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -12,6 +13,7 @@ t = torch.tensor
 MIXED = t([1.0, -1.0, 1.0, 1.0])
 
 
+@pytest.mark.first("layer_norm of a constant")
 def test_layer_norm_of_a_constant_row() -> None:
     x = t([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
     found = why(lambda: functional.layer_norm(x, (3,), eps=0.0), names={"input": "hidden"})
@@ -20,6 +22,7 @@ def test_layer_norm_of_a_constant_row() -> None:
     )
 
 
+@pytest.mark.second("layer_norm of a constant")
 def test_layer_norm_in_a_module_over_two_dimensions_in_double() -> None:
     layer = nn.LayerNorm([2, 2], eps=0.0, dtype=torch.float64)
     x = torch.arange(12, dtype=torch.float64).reshape(3, 2, 2)
@@ -41,6 +44,7 @@ def test_layer_norm_of_large_numbers_and_in_inference_mode() -> None:
     assert "at [0, :] is 0, since all of it is 1" in why(run)
 
 
+@pytest.mark.near_miss("layer_norm of a constant")
 def test_layer_norm_with_an_eps_or_of_a_bad_input() -> None:
     assert stays_finite(lambda: functional.layer_norm(torch.ones(2, 3), (3,)))
     assert stays_finite(lambda: functional.layer_norm(torch.ones(2, 3).half(), (3,), eps=1e-8))
@@ -48,6 +52,7 @@ def test_layer_norm_with_an_eps_or_of_a_bad_input() -> None:
     assert "variance" not in found
 
 
+@pytest.mark.first("group_norm of a constant")
 def test_group_norm_of_a_constant_group() -> None:
     x = torch.arange(24.0).reshape(2, 4, 3)
     x[1, 2:] = 5.0
@@ -55,12 +60,14 @@ def test_group_norm_of_a_constant_group() -> None:
     assert "the variance of the input at [1, 2:4] is 0, since all of it is 5, and eps is 0" in found
 
 
+@pytest.mark.second("group_norm of a constant")
 def test_group_norm_in_a_module_of_large_numbers() -> None:
     layer = nn.GroupNorm(1, 2)
     found = why(lambda: layer(MIXED.reshape(1, 2, 2) * 1e25))
     assert "The variance of the input at [0, 0:2] is 7.5e+49, beyond 3.403e+38" in found
 
 
+@pytest.mark.near_miss("group_norm of a constant")
 def test_group_norm_with_an_eps() -> None:
     assert stays_finite(lambda: functional.group_norm(torch.ones(2, 4, 3), 2))
     assert "variance" not in why(
@@ -68,6 +75,7 @@ def test_group_norm_with_an_eps() -> None:
     )
 
 
+@pytest.mark.first("rms_norm of zeros")
 def test_rms_norm_of_zeros() -> None:
     def run() -> None:
         with torch.inference_mode():
@@ -79,15 +87,31 @@ def test_rms_norm_of_zeros() -> None:
     )
 
 
+@pytest.mark.second("rms_norm of zeros")
+def test_rms_norm_in_a_module_over_two_dimensions_in_double() -> None:
+    layer = nn.RMSNorm([2, 2], eps=0.0, dtype=torch.float64)
+    x = torch.ones(2, 3, 2, 2, dtype=torch.float64)
+    x[1, 2] = 0.0
+
+    @torch.inference_mode()
+    def run() -> torch.Tensor:
+        return layer(x)
+
+    assert "the mean square of the input at [1, 2, :, :] is 0" in why(run, op="rms_norm")
+
+
 def test_rms_norm_that_is_run_in_parts() -> None:
     found = why(lambda: nn.RMSNorm(2, eps=0.0, dtype=torch.float64)(torch.zeros(1, 2).double()))
     assert found.startswith("rsqrt of 0 is inf: the argument at [0, 0] is 0.")
 
 
+@pytest.mark.near_miss("rms_norm of zeros")
 def test_rms_norm_with_an_eps() -> None:
-    assert stays_finite(lambda: functional.rms_norm(torch.zeros(2, 3), (3,)))
+    with torch.inference_mode():
+        assert stays_finite(lambda: functional.rms_norm(torch.zeros(2, 3), (3,)))
 
 
+@pytest.mark.first("poisoned running statistics")
 def test_running_variance_that_is_negative() -> None:
     variance = t([1.0, -1.0, 1.0])
     found = why(lambda: functional.batch_norm(torch.ones(4, 3), torch.zeros(3), variance))
@@ -96,6 +120,7 @@ def test_running_variance_that_is_negative() -> None:
     )
 
 
+@pytest.mark.second("poisoned running statistics")
 def test_running_mean_that_is_bad_in_a_module() -> None:
     layer = nn.BatchNorm2d(2).eval()
     assert layer.running_mean is not None
@@ -105,6 +130,7 @@ def test_running_mean_that_is_bad_in_a_module() -> None:
     assert "channel 1 are not finite: self.running_mean at [1] is NaN" in found
 
 
+@pytest.mark.near_miss("poisoned running statistics")
 def test_running_statistics_that_are_fine() -> None:
     layer = nn.BatchNorm1d(3).eval()
     assert stays_finite(lambda: layer(torch.ones(4, 3)))
@@ -112,12 +138,14 @@ def test_running_statistics_that_are_fine() -> None:
     assert "statistics" not in found
 
 
+@pytest.mark.first("batch_norm of large numbers")
 def test_batch_norm_of_large_numbers_in_training() -> None:
     x = torch.full((4, 3), 3e38)
     found = why(lambda: functional.batch_norm(x, None, None, training=True))
     assert "The sum of the input at [:, 0], for its mean, is 1.2e+39, beyond 3.403e+38" in found
 
 
+@pytest.mark.second("batch_norm of large numbers")
 def test_batch_norm_of_one_large_channel_in_a_module() -> None:
     x = torch.rand(2, 3, 2)
     x[:, 1] = 2e38
@@ -125,17 +153,20 @@ def test_batch_norm_of_one_large_channel_in_a_module() -> None:
     assert "The sum of the input at [:, 1, :], for its mean, is 8e+38" in found
 
 
+@pytest.mark.near_miss("batch_norm of large numbers")
 def test_batch_norm_of_constants_in_training() -> None:
     layer = nn.BatchNorm1d(3)
     assert stays_finite(lambda: layer(torch.ones(4, 3)))
 
 
+@pytest.mark.first("weight_norm of zeros")
 def test_weight_norm_of_zeros() -> None:
     weight = t([[1.0, 2.0], [0.0, 0.0]])
     found = why(lambda: torch.ops.aten._weight_norm_interface(weight, torch.ones(2, 1)))
     assert found.startswith("weight_norm divides by a norm of 0: v is 0 throughout for index 1 of")
 
 
+@pytest.mark.second("weight_norm of zeros")
 def test_weight_norm_in_a_layer() -> None:
     layer = nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 1))
     with torch.no_grad():
@@ -143,6 +174,7 @@ def test_weight_norm_in_a_layer() -> None:
     assert "index 2 of dimension 0" in why(lambda: layer(torch.ones(1, 2, 4)))
 
 
+@pytest.mark.near_miss("weight_norm of zeros")
 def test_weight_norm_of_weights() -> None:
     assert stays_finite(
         lambda: torch.ops.aten._weight_norm_interface(torch.ones(2, 3), torch.zeros(2, 1))

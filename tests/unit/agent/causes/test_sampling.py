@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -11,6 +12,7 @@ from tests.unit.agent.causes.capture import INF, NAN, captured, why
 t = torch.tensor
 
 
+@pytest.mark.first("no distribution to sample from")
 def test_multinomial_of_a_nan() -> None:
     found = why(lambda: torch.multinomial(t([[0.5, 0.5], [NAN, 0.5]]), 1), names={"self": "probs"})
     assert found.startswith(
@@ -34,12 +36,14 @@ def test_multinomial_of_negative_and_of_no_weights() -> None:
     assert found.startswith("multinomial got probabilities that are all 0: the argument at [1, :].")
 
 
+@pytest.mark.second("no distribution to sample from")
 def test_bernoulli_and_poisson() -> None:
     found = why(lambda: torch.bernoulli(t([0.5, 2.0], dtype=torch.float64)))
     assert "bernoulli got a probability that is above 1: the argument at [1] is 2" in found
     assert "poisson got a rate that is negative" in why(lambda: torch.poisson(t([1.0, -1.0])))
 
 
+@pytest.mark.near_miss("no distribution to sample from")
 def test_a_distribution_whose_call_fails_for_another_reason() -> None:
     operation = captured(lambda: torch.multinomial(t([0.5, 0.5]), 3), op="multinomial")
     assert operation.outputs == () and explain(operation) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -15,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tensorpoint.agent.causes import RULES, explain
 from tensorpoint.agent.causes.element import find
 from tensorpoint.agent.ops.operation import Operation
-from tests.unit.agent.causes.capture import INF, NAN, captured, why
+from tests.unit.agent.causes.capture import INF, MARKS, NAN, captured, why
 
 ROOT = Path(__file__).parents[4]
 DOCS = (ROOT / "docs" / "causes.md").read_text(encoding="utf-8")
@@ -27,6 +29,33 @@ def test_names_are_unique_and_sources_are_issues_or_pages() -> None:
     for rule in RULES:
         assert re.fullmatch(r"\w+#\d+|https://\S+|IEEE 754", rule.source), rule
         assert rule.ops
+
+
+@cache
+def marked() -> list[tuple[str, str, str]]:
+    """Mark, rule and place of each test in this folder that stands for a rule."""
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    modules = [importlib.import_module(f"{__package__}.{file.stem}") for file in files]
+    return [
+        (mark.name, rule, f"{module.__name__}.{name}")
+        for module in modules
+        for name, test in vars(module).items()
+        for mark in getattr(test, "pytestmark", ())
+        if mark.name in MARKS
+        for rule in mark.args
+    ]
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_each_rule_has_two_programs_and_a_near_miss(rule: str) -> None:
+    places = {mark: place for mark, name, place in marked() if name == rule}
+    missing = [mark for mark in MARKS if mark not in places]
+    assert not missing, f"{rule!r} has no test marked as {' and '.join(missing)}"
+    assert len(set(places.values())) == len(MARKS), places
+
+
+def test_marks_name_rules() -> None:
+    assert {rule for _, rule, _ in marked()} <= {rule.name for rule in RULES}
 
 
 def test_the_documentation_lists_every_rule_with_its_source() -> None:

@@ -42,11 +42,13 @@ HALF, BRAIN = torch.float16, torch.bfloat16
         ),
     ],
 )
+@pytest.mark.first("a number that rounds to 0")
 def test_what_was_rounded_is_written_out(program, sentence: str) -> None:
     found = why(program)
     assert "has rounded " + sentence in found, found
 
 
+@pytest.mark.second("a number that rounds to 0")
 def test_a_probability_of_a_module_in_half_precision() -> None:
     class Entropy(nn.Module):
         def forward(self, logits: torch.Tensor) -> torch.Tensor:
@@ -71,6 +73,7 @@ def test_a_probability_of_a_module_in_half_precision() -> None:
         lambda: t([1.0, -1.0]).half().relu().log(),
     ],
 )
+@pytest.mark.near_miss("a number that rounds to 0")
 def test_of_a_0_that_is_one_nothing_is_said(program) -> None:
     found = why(program)
     assert found and "rounded" not in found, found
