@@ -4,7 +4,8 @@ Among them are the patterns of numeric bug reports: a root and a norm by hand at
 of `where`, acos at 1, a fully masked row, no labels, logsumexp of nothing, p·log p, log of softmax,
 svd with ties, a residual and a linear layer in float16, an exploding recurrence.
 
-The line is marked; the operation is the one that is to be named.
+The line is marked; the operation is the one that is to be named. What looks alike and is fine is
+here as well.
 """
 
 from __future__ import annotations
@@ -234,6 +235,89 @@ def svd_of_ties(x: torch.Tensor) -> torch.Tensor:
 BACKWARD: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     *(root_at_zero, norm_by_hand, fractional_power_at_zero, inverse_cosine_at_one),
     *(masked_logarithm, masked_quotient, masked_exponential, masked_log2, svd_of_ties),
+)
+
+
+# What looks alike and is fine: nothing bad comes out of it, nor out of its backward ---------------
+
+
+def norm_at_zero(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.linalg.vector_norm(zeros(x), dim=-1, keepdim=True)
+
+
+def fractional_norm(x: torch.Tensor) -> torch.Tensor:
+    return x + zeros(x).norm(p=1.5, dim=-1, keepdim=True)
+
+
+def spread_of_constants(x: torch.Tensor) -> torch.Tensor:
+    return x + (zeros(x) + 2.0).std(-1, keepdim=True)
+
+
+def normalised_zeros(x: torch.Tensor) -> torch.Tensor:
+    return functional.normalize(zeros(x), dim=-1) + functional.layer_norm(x * 0, x.shape[-1:])
+
+
+def _scores(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Products of all rows, and which are of a later one."""
+    scores = x @ x.mT
+    return scores, torch.ones_like(scores, dtype=torch.bool).triu(1)
+
+
+def causal_attention(x: torch.Tensor) -> torch.Tensor:
+    scores, later = _scores(x)
+    return scores.masked_fill(later, float("-inf")).softmax(-1) @ x
+
+
+def mask_that_is_added(x: torch.Tensor) -> torch.Tensor:
+    scores, later = _scores(x)
+    mask = torch.zeros_like(scores).masked_fill(later, float("-inf"))
+    return (scores + mask).softmax(-1) @ x
+
+
+def mask_of_the_lowest_number(x: torch.Tensor) -> torch.Tensor:
+    scores, later = _scores(x)
+    mask = later.to(scores.dtype) * torch.finfo(scores.dtype).min
+    return (scores + mask).softmax(-1) @ x
+
+
+def logarithms_of_a_mask(x: torch.Tensor) -> torch.Tensor:
+    scores, later = _scores(x)
+    logs = torch.where(later, float("-inf"), scores).log_softmax(-1)
+    return logs.exp() @ x
+
+
+def logsumexp_of_some(x: torch.Tensor) -> torch.Tensor:
+    scores, later = _scores(x)
+    return x + scores.masked_fill(later, float("-inf")).logsumexp(-1, keepdim=True)
+
+
+def attention_to_nothing(x: torch.Tensor) -> torch.Tensor:
+    rows = x.float().reshape(1, 1, -1, x.shape[-1])
+    keep = torch.zeros(rows.shape[-2], rows.shape[-2], dtype=torch.bool)
+    made = functional.scaled_dot_product_attention(rows, rows, rows, attn_mask=keep)
+    return x + made.reshape(x.shape)
+
+
+def safe_branch(x: torch.Tensor) -> torch.Tensor:
+    nothing = zeros(x)
+    safe = torch.where(nothing > 0, nothing, 1.0)
+    return x + torch.where(nothing > 0, safe.log(), 0.0)
+
+
+def clamped_logarithm(x: torch.Tensor) -> torch.Tensor:
+    steps = torch.arange(x.shape[-1]) * 1000.0
+    return x + (zeros(x).float() + steps).softmax(-1).clamp_min(1e-30).log()
+
+
+def entropy_by_xlogy(x: torch.Tensor) -> torch.Tensor:
+    p = (zeros(x).float() + torch.arange(x.shape[-1]) * 1000.0).softmax(-1).detach()
+    return x - torch.xlogy(p, p)
+
+
+QUIET: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    *(norm_at_zero, fractional_norm, spread_of_constants, normalised_zeros, causal_attention),
+    *(mask_that_is_added, mask_of_the_lowest_number, logarithms_of_a_mask, logsumexp_of_some),
+    *(attention_to_nothing, safe_branch, clamped_logarithm, entropy_by_xlogy),
 )
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tensorpoint
-from tests.unit.agent.ops.faults import BACKWARD, FORWARD, expected, logsumexp_of_nothing
+from tests.unit.agent.ops.faults import BACKWARD, FORWARD, QUIET, expected, logsumexp_of_nothing
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
 
@@ -93,7 +93,7 @@ CONTEXTS: dict[str, Callable[[Fault], Any]] = {
 }
 
 
-def first_stop(fault: Fault, context: str, *, backward: bool) -> Any:
+def stops_of(fault: Fault, context: str, *, backward: bool) -> list[Any]:
     torch.manual_seed(0)
     run = CONTEXTS[context](fault)
     stops: list[Any] = []
@@ -103,6 +103,11 @@ def first_stop(fault: Fault, context: str, *, backward: bool) -> Any:
             output = run()
         if backward or context == "loss":
             output.float().square().sum().backward()
+    return stops
+
+
+def first_stop(fault: Fault, context: str, *, backward: bool) -> Any:
+    stops = stops_of(fault, context, backward=backward)
     assert stops, "it did not stop"
     return stops[0]
 
@@ -142,3 +147,9 @@ def test_in_a_backward(fault: Fault, context: str) -> None:
     assert operation.forward_op is not None, stop.text
     assert (operation.forward_op.split(".")[1], operation.forward_line) == (wanted.op, wanted.line)
     assert operation.cause is not None
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("pattern", QUIET, ids=name)
+def test_what_looks_alike_does_not_stop(pattern: Fault, context: str) -> None:
+    assert [stop.text for stop in stops_of(pattern, context, backward=True)] == []
