@@ -7,6 +7,9 @@ the line of the fault. Half of the seeds train: a loss and its backward follow t
 of those the forward stays finite and the fault is in the gradient: counted is then the operation
 whose backward makes the first bad value, and its line in the forward.
 
+The numeric cases are those of the tests (`tests/unit/agent/ops/faults.py`), among them the patterns
+of bug reports: each in a module of its own, once with each finder.
+
     python -m tests.bench.located SEEDS
 """
 
@@ -23,6 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+#: The family of the numeric cases.
+NUMERIC = "numeric"
 FAMILIES = ("gpt2", "llama", "bert", "t5", "vit")
 _STEPS = 3
 
@@ -54,7 +59,7 @@ class Located:
 
 
 def measure(seeds: Sequence[int]) -> list[Located]:
-    """Plant a fault for each seed and finder, in a process of their own."""
+    """A fault for each seed and finder, and the numeric cases, in a process of their own."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.located", *map(str, seeds)],
         cwd=Path(__file__).resolve().parents[2],
@@ -273,6 +278,39 @@ def plant(seed: int, finder: str) -> Located:
     )
 
 
+def numeric_case(fault: Callable[[Any], Any], finder: str, *, of_gradients: bool) -> Located:
+    """One of the tests' faults, in a step with its backward."""
+    import torch
+    from torch import nn
+
+    from tests.bench.finders import FINDERS, Named
+    from tests.unit.agent.ops.faults import expected
+
+    class Case(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return fault(x)
+
+    torch.manual_seed(0)
+    model, named = nn.Sequential(nn.Linear(4, 4), Case(), nn.Dropout(0.1)), Named()
+    with FINDERS[finder](model, named):
+        model(torch.randn(3, 4)).square().sum().backward()
+    wanted = expected(fault)
+    return Located(
+        finder=finder,
+        seed=0,
+        family=NUMERIC,
+        module="1",
+        dtype="float32",
+        trains=True,
+        of_gradients=of_gradients,
+        fault=fault.__name__,
+        found_op=named.op,
+        found_line=named.line,
+        expected_op=wanted.op,
+        expected_line=wanted.line,
+    )
+
+
 def _cast(inputs: dict[str, Any], dtype: Any) -> dict[str, Any]:
     return {
         key: value.to(dtype) if value.is_floating_point() else value
@@ -306,10 +344,16 @@ def _called(model: Any, inputs: dict[str, Any]) -> list[str]:
 
 def _main(seeds: Sequence[str]) -> None:
     from tests.bench.finders import FINDERS
+    from tests.unit.agent.ops.faults import BACKWARD, FORWARD
 
     for seed in map(int, seeds):
         for finder in FINDERS:
             print(json.dumps(asdict(plant(seed, finder))), flush=True)
+    for cases in (FORWARD, BACKWARD):
+        for case in cases:
+            for finder in FINDERS:
+                found = numeric_case(case, finder, of_gradients=cases is BACKWARD)
+                print(json.dumps(asdict(found)), flush=True)
 
 
 if __name__ == "__main__":

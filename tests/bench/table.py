@@ -15,7 +15,7 @@ from tests.bench.entropy import CONDITION, FACTORS, LEAST_CHANGE, Detection
 from tests.bench.forks import Fork
 from tests.bench.latency import TARGET_P50_MS, Latency
 from tests.bench.layer_steps import TARGET_RATIO, LayerSteps
-from tests.bench.located import Located
+from tests.bench.located import NUMERIC, Located
 from tests.bench.overhead import NAN_INF, Overhead
 from tests.bench.spread import Spread
 from tests.bench.start import TARGET_S, Starts
@@ -171,10 +171,10 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
     table = _table(
         "Planted faults named by operation and line, beside the cost of a step (step / plain)",
         "",
-        ["all", "without gradients", "in training", "of gradients", *models],
+        ["all", "without gradients", "in training", "of gradients", "numeric cases", *models],
     )
     for finder in dict.fromkeys(row.finder for row in rows):
-        of_it = [row for row in rows if row.finder == finder]
+        of_it = [row for row in rows if row.finder == finder and row.family != NUMERIC]
         named = NAN_INF if finder == "tensorpoint" else finder
         steps = {row.model: f"{row.ratio.median:.2f}" for row in costs if named in row.what}
         table.add_row(
@@ -183,6 +183,7 @@ def located_table(rows: Sequence[Located], costs: Sequence[Overhead]) -> Table:
             _share([row for row in of_it if not row.trains]),
             _share([row for row in of_it if row.trains and not row.of_gradients]),
             _share([row for row in of_it if row.of_gradients]),
+            _share([row for row in rows if row.finder == finder and row.family == NUMERIC]),
             *(steps.get(model, "") for model in models),
         )
     return table
