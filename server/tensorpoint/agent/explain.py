@@ -192,6 +192,11 @@ NO_FORWARD = (
 NO_LINE = "Its line in your program is not known: nothing was recorded yet when it ran."
 AFTER_MODEL = "it came to the output of the model from what your program computes of that"
 NOT_RECORDED = "it has overwritten what it was computed from"
+#: Of a step with bad gradients that a scaler could have skipped.
+NOT_SKIPPED = (
+    "A gradient scaler is on: scaler.step(optimizer) skips a step whose gradients were bad when "
+    "they were unscaled. Here optimizer.step() was called itself, or they became bad afterwards."
+)
 
 
 #: What is done once an operation could not be named.

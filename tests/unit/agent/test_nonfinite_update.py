@@ -388,6 +388,20 @@ def test_clipping_on_a_probing_step_is_normal() -> None:
     assert agent.stops == []
 
 
+def test_a_step_that_a_scaler_would_have_skipped_says_so() -> None:
+    model = nn.Sequential(lin(), Spoils(INF, at={1}), lin())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with armed() as agent:
+        agent.scale = 65536.0
+        step(model, optimizer)
+        step(model, optimizer)
+    assert agent.stops == [("nonfinite.update", "0", 1)]
+    assert agent.event.sentences[1].startswith(
+        "The gradient that SGD applied was itself not finite. A gradient scaler is on: "
+        "scaler.step(optimizer) skips a step whose gradients were bad"
+    )
+
+
 # Which rules -------------------------------------------------------------------------------------
 
 

@@ -225,14 +225,18 @@ class NonfiniteUpdate(Watch):
         owner, name = self._names.owner(parameter)[0], self._name(parameter)
         state = dict(optimizer.state.get(parameter, {}))
         gradient = parameter.grad
+        is_bad = gradient is not None and has_nonfinite(gradient)
+        why = _why(optimizer, group, parameter, f"parameter {name}")
+        if is_bad and self._scale_of(None) is not None:
+            why = f"{why} {explain.NOT_SKIPPED}"
         self._report(
             parameter,
             state_part(owner, parameter),
             (parameter, name),
             f"written by {type(optimizer).__name__}.step into parameter {name} of",
-            _why(optimizer, group, parameter, f"parameter {name}"),
+            why,
             {"parameter": parameter, "gradient": gradient, "state": state, "options": group},
-            from_gradients=gradient is not None and has_nonfinite(gradient),
+            from_gradients=is_bad,
         )
 
     # Buffers -------------------------------------------------------------------------------------
