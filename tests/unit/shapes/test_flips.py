@@ -44,6 +44,29 @@ def test_faults_behind_branches_are_where_the_comments_say_and_nowhere_else() ->
         assert at and all(each.witness[name] == int(size) for name, size in at.items())
 
 
+RETURNS = """
+import torch
+from torch import nn
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.small, self.big = nn.Linear(16, 64), nn.Linear(16, 128)
+
+    def forward(self, x):  # tensorpoint: x: f32[B, T, 16]
+        if x.shape[0] > 1:
+            x = x + 1
+        if x.shape[1] > 9:
+            return self.big(x)
+        return self.small(x), x
+"""
+
+
+def test_what_comes_out_assumes_the_side_of_a_branch_that_returns_it(write: Write) -> None:
+    (call,) = trace(write(RETURNS)).calls
+    assert (call.output, call.assumptions) == ("f32[B, T, 128]", ("T > 9",))
+
+
 def test_each_of_many_independent_branches_is_turned_once(write: Write) -> None:
     path = write(program(16))
     lines = path.read_text("utf-8").split("\n")

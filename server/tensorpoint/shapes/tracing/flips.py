@@ -90,6 +90,8 @@ class Flips:
         self._read_at_first = {name for site in self._first for name in self._names[site]}
         #: Runs that were made.
         self.runs = 0
+        #: Conditions on whose other side something else comes out of the call.
+        self.deciding: list[Condition] = []
 
     @property
     def _left(self) -> float:
@@ -109,6 +111,8 @@ class Flips:
                 (failed if flip.run.error else passed).append(flip)
             for flip in passed:
                 self._compare(flip)
+                if not way.turned and flip.conditions[0].own and self._differs(flip.run):
+                    self.deciding += flip.conditions
             together = [tuple(c for flip in each for c in flip.conditions) for each in _met(passed)]
             failed += [
                 flip for flip in self._turned(way, together[:_MOST_TOGETHER]) if flip.run.error
@@ -205,6 +209,17 @@ class Flips:
         return False
 
     # -- what touches what
+
+    def _differs(self, other: Run) -> bool:
+        """Whether what comes out is not what the rules of the first way say."""
+        said = self._probed.output
+        if said is None or other.output is None or form_of(said.snapshot) != form_of(other.output):
+            return True
+        try:
+            expected = tuple(value_of(dim, other.sizes) for dim in said.dims)
+        except NameError:  # a number that values decide about
+            return False
+        return expected != sizes_of(other.output)
 
     def _compare(self, flip: Flip) -> None:
         sizes, seen = flip.run.sizes, self._probed.seen

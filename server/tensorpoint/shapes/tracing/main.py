@@ -333,7 +333,10 @@ class _Table:
     def _turn(
         self, found: Probed, symbolic: Symbolic, declared: list[str], limits: list[Limit]
     ) -> None:
-        """Add what fails on the other sides of branches, where nothing is said yet."""
+        """Add what fails on the other sides of branches, where nothing is said yet.
+
+        Where what comes out is something else there, the call's shapes assume this side.
+        """
         assert self._ask is not None
         rules = limits_on(declared, found.target.symbols)
         if said(found.target):  # what fails beyond them has been said
@@ -345,6 +348,8 @@ class _Table:
         )
         places = {each.span for each in self.diagnostics}
         self.diagnostics += [f for f in flips.faults(symbolic) if f.span not in places]
+        assumed = dict.fromkeys([*self.calls[-1].assumptions, *(c.text for c in flips.deciding)])
+        self.calls[-1] = dataclasses.replace(self.calls[-1], assumptions=tuple(assumed))
         self._flip_seconds -= time.monotonic() - began
 
 
