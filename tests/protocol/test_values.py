@@ -98,6 +98,36 @@ def test_shape_dtype_and_device_come_first_in_place_of_values(editor: Editor) ->
     assert rows["x"]["type"] == "Tensor"
 
 
+def test_what_other_values_say_of_the_tensors_in_them_is_short(editor: Editor) -> None:
+    rows = editor.rows(editor.locals)
+    for name, text in (
+        ("named", "Named(values=f32[3] cpu, step=2)"),
+        ("largest", "torch.return_types.max(\nvalues=f32[3] cpu,\nindices=i64[3] cpu)"),
+        ("partial", "f32[3] cpu)"),
+        ("space", "loss=f32[] cpu = 0.25, seen=defaultdict(<class 'list'>, {'a': [f32[3] cpu]}))"),
+    ):
+        assert rows[name]["value"].endswith(text), rows[name]["value"]
+        assert editor.hover(name) == rows[name]["value"]
+        assert "tensor(" not in str(editor.below(name))
+    for context in ("repl", "clipboard"):  # as torch has it
+        text = editor.evaluate("named", editor.stopped, context)
+        assert text == "Named(values=tensor([1., 1., 1.]), step=2)"
+
+
+def test_a_repr_is_bounded_whatever_the_print_options(editor: Editor) -> None:
+    def ask(expression: str, context: str = "repl") -> str:
+        return editor.evaluate(expression, editor.stopped, context)
+
+    ask("torch.set_printoptions(profile='full')")
+    try:
+        for context in ("repl", "clipboard"):
+            assert len(ask("huge", context)) < 1000 and len(ask("[huge]", context)) < 1000
+            assert "..." not in ask("wide", context)
+        assert ask("torch._tensor_str.PRINT_OPTS.threshold") == "inf"  # the program's own
+    finally:
+        ask("torch.set_printoptions(profile='default')")
+
+
 def test_a_storage_is_told_by_its_bytes_and_never_expanded(editor: Editor) -> None:
     row = editor.rows(editor.locals)["storage"]
     assert row["value"] == "UntypedStorage 40,000,000 bytes cpu"

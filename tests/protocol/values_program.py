@@ -1,7 +1,10 @@
 """The debuggee of test_values.py: values that make stock debugpy slow, or run the user's code."""
 
 PROGRAM = '''\
+import collections
 import dataclasses
+import functools
+import types
 
 import numpy as np
 import torch
@@ -88,6 +91,10 @@ packed = pack_sequence([torch.ones(3), torch.ones(2)])
 array = np.ones((2, 3), dtype=np.float32)
 batch = Batch(torch.ones(3, 4), 7)
 box = Box()
+named = collections.namedtuple("Named", "values step")(torch.ones(3), 2)
+largest = torch.ones(2, 3).max(0)
+partial = functools.partial(torch.add, torch.ones(3))
+space = types.SimpleNamespace(loss=loss, seen=collections.defaultdict(list, a=[torch.ones(3)]))
 frozen = nn.Parameter(torch.ones(2), requires_grad=False)
 with torch.inference_mode():
     inference = torch.ones(2)

@@ -17,6 +17,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -147,9 +148,13 @@ def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], N
         if own is not None:
             return own
         before, _asked.in_short = _asked.in_short, context not in ("repl", "clipboard")
-        act = _asked.handed_over(lambda: original(self, fmt, context, **attributes))
+
+        def show() -> dict[str, Any]:
+            with _reprs(rows, report):
+                return original(self, fmt, context, **attributes)
+
         try:
-            row = asked(self.value, act)
+            row = asked(self.value, _asked.handed_over(show))
         except NoAnswer as text:
             return _told(self, str(text))
         finally:
@@ -162,6 +167,15 @@ def _wrap_rows(frames: Any, rows: MakeRows, report: Callable[[str, Exception], N
 
     get_var_data.tensorpoint = True  # type: ignore[attr-defined]
     frames._AbstractVariable.get_var_data = get_var_data
+
+
+def _reprs(rows: MakeRows, report: Callable[[str, Exception], None]) -> AbstractContextManager[Any]:
+    """How tensors are written in what is not ours."""
+    try:
+        return rows().view.reprs(in_short=_asked.in_short)
+    except Exception as error:
+        report("showing what is in a value", error)
+        return nullcontext()
 
 
 def _told(variable: Any, text: str) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from types import FrameType
 from typing import Any
 
 from .. import debugger_files
-from . import devices
+from . import devices, reprs
 from .cache import Cache
 from .children import Children
 from .kinds import is_array, is_storage, kind_of
@@ -84,6 +85,10 @@ class View:
     def inner_text(self, value: Any) -> str | None:
         """The text of a value within another one's."""
         return self._summaries.short(value)
+
+    def reprs(self, *, in_short: bool) -> AbstractContextManager[Any]:
+        """How the `repr` of other values writes the tensors in it meanwhile."""
+        return reprs.in_short() if in_short else reprs.bounded()
 
     def children(self, value: Any, page: Page, frame: FrameType | None) -> list[Child] | None:
         """What is below a row; None for what is left to pydevd."""

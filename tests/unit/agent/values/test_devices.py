@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from tensorpoint.agent.values import (
     measures,
     pages,
     plain,
+    reprs,
     summary,
 )
 from tensorpoint.agent.values.known import Known
@@ -42,7 +44,7 @@ def operations(act: Callable[[], Any]) -> set[str]:
 @pytest.fixture
 def on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU as if they were on a device that can be read."""
-    for module in (summary, pages, plain):
+    for module in (summary, pages, plain, reprs):
         monkeypatch.setattr(module, "is_on_cpu", lambda tensor: False)
 
 
@@ -65,6 +67,20 @@ def test_no_kernel_runs_for_a_hover_on_a_device_only_on_request() -> None:
     assert isinstance(statistics, Node) and statistics.lazy and statistics.children
     found = statistics.children
     assert "aten::sort" in operations(lambda: found(ALL))
+
+
+@pytest.mark.usefixtures("on_a_device")
+def test_no_kernel_runs_for_the_repr_of_what_holds_a_tensor() -> None:
+    named = namedtuple("named", "x loss")(torch.ones(3), torch.tensor(2.0))
+    texts: list[str] = []
+
+    def write() -> None:
+        with reprs.in_short():
+            texts.extend((repr(named), f"loss {named.loss:.3f}", str(torch.ones(2, 3).max(0))))
+
+    assert operations(lambda: torch.ones(2, 3).max(0)) - _FREE == operations(write) - _FREE
+    assert texts[:2] == ["named(x=f32[3] cpu, loss=f32[] cpu)", "loss f32[] cpu"]
+    assert "values=f32[3] cpu" in texts[2]
 
 
 def test_what_a_device_has_not_answered_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
