@@ -124,6 +124,49 @@ def test_facts_of_a_stopped_program(program: Any) -> None:
         assert session.exit_code() == 0
 
 
+def test_the_tensor_view_has_the_recorded_numbers_over_steps(program: Any) -> None:
+    """Of the newest step also before a table of samples is full."""
+    path = program(FIVE_STEPS)
+    with Session() as session:
+        session.launch(path, record=True, breakpoints={str(path): [line_of(path, "# after tr")]})
+        stopped = session.stopped()
+        frame = session.frames(stopped)[0]["id"]
+
+        def history(expression: str) -> Any:
+            body = session.request(
+                "tensorpoint/tensor", expression=expression, frameId=frame, parts=["history"]
+            )
+            return body["history"]
+
+        facts = session.request("tensorpoint/facts", history=True)
+        layer, weight = history("net.last"), history("net.last.weight")
+        assert layer == next(
+            item["history"] for item in facts["layers"] if item["module"] == "last"
+        )
+        assert weight == next(
+            item["history"] for item in facts["parameters"] if item["parameter"] == "last.weight"
+        )
+        assert layer["step"] == weight["step"] == [0, 1, 2, 3, 4]
+        assert all(isinstance(value, float) for value in layer["mean"] + weight["gradient_norm"])
+        assert history("torch.ones(3)") is None
+        session.resume()
+        assert session.exit_code() == 0
+
+
+def test_a_hover_on_a_module_is_of_its_last_call(program: Any) -> None:
+    path = program(FIVE_STEPS)
+    with Session() as session:
+        session.launch(path, record=True, breakpoints={str(path): [line_of(path, "# after tr")]})
+        stopped = session.stopped()
+        hover = session.evaluate("net.last", stopped, "hover")
+        (last,) = session.request("tensorpoint/facts", layers="last")["layers"]
+        statistics = last["statistics"]
+        assert statistics["step"] == last["step"] == 4
+        assert f"output f32[3, 2] in step 4 | µ {statistics['mean']:.3g} σ " in hover
+        session.resume()
+        assert session.exit_code() == 0
+
+
 def test_facts_of_a_running_program_switched_on_and_off(program: Any) -> None:
     path = program(FOREVER)
     with Session() as session:

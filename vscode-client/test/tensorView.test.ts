@@ -5,7 +5,7 @@ import { inlineTexts } from '../src/inlineTexts';
 import { expressionAt } from '../src/tensorView/expression';
 import { isNote, type Slice } from '../src/tensorView/messages';
 import { firstChoice, fits, wantedOf } from '../web/choice';
-import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, number, spanOf } from '../web/decode';
+import { bandOf, bytesOf, cellsOf, colourOf, heatmapOf, linesOf, number, spanOf } from '../web/decode';
 
 function slice(values: number[], rows: number): Slice {
   const bytes = new Uint8Array(new Float32Array(values).buffer);
@@ -32,6 +32,19 @@ it('what is not finite has a colour of its own', () => {
 it('rows have a band of one deviation', () => {
   const rows = { dim: 0, rows: 2, mean: [1, null], std: [0.5, null], min: [], max: [], nonfinite: [] };
   expect(bandOf(rows)).toEqual({ low: [0.5, null], high: [1.5, null] });
+});
+
+it('recorded numbers are lines over steps', () => {
+  const history = { step: [7, 8, null], optimizer_step: [6, 7, 8], gradient_norm: [0.5, null, 2], norm: [null, null, null], update_ratio: [null, 0.25, null] };
+  expect(linesOf(history)).toEqual({
+    steps: [7, 8, 2],
+    lines: [
+      { name: 'gradient norm', values: [0.5, null, 2] },
+      { name: 'update ratio', values: [null, 0.25, null] },
+    ],
+  });
+  const before = { step: [], mean: [], std: [] }; // recorded, but not called so far
+  expect([null, undefined, {}, before].map(linesOf)).toEqual([undefined, undefined, undefined, undefined]);
 });
 
 it('numbers are short', () => {

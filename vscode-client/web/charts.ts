@@ -1,8 +1,8 @@
 /** Histogram and lines, drawn by uPlot in the colours of the theme. */
 import uPlot from 'uplot';
 
-import type { Figures, History, Rows } from '../src/tensorView/messages';
-import { bandOf } from './decode';
+import type { Figures, Rows } from '../src/tensorView/messages';
+import { bandOf, type Lines } from './decode';
 
 const HEIGHT = 180;
 
@@ -70,13 +70,11 @@ export function rowsChart(into: HTMLElement, rows: Rows): void {
 
 const COLOURS = ['blue', 'orange', 'green', 'red', 'purple', 'yellow'];
 
-export function historyChart(into: HTMLElement, history: History): void {
-  const { step = [], ...rest } = history;
-  const names = Object.keys(rest).filter((name) => name !== 'optimizer_step' && rest[name]?.some((value) => value !== null));
+export function historyChart(into: HTMLElement, { steps, lines }: Lines): void {
   draw(
     into,
-    `Recorded ${names.join(', ')} over the last ${step.length} steps`,
-    names.map((name, place) => ({ label: name.replaceAll('_', ' '), stroke: colour(`--vscode-charts-${COLOURS[place % COLOURS.length] ?? 'blue'}`) })),
-    [step.map((value, place) => value ?? place), ...names.map((name) => rest[name] ?? [])],
+    `Recorded ${lines.map(({ name }) => name).join(', ')} over the last ${steps.length} steps`,
+    lines.map(({ name }, place) => ({ label: name, stroke: colour(`--vscode-charts-${COLOURS[place % COLOURS.length] ?? 'blue'}`) })),
+    [steps, ...lines.map(({ values }) => values)],
   );
 }

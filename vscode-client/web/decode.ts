@@ -1,5 +1,5 @@
 /** From the server's answer to what is drawn. Pure. */
-import type { Rows, Slice } from '../src/tensorView/messages';
+import type { Column, History, Rows, Slice } from '../src/tensorView/messages';
 
 export function bytesOf(base64: string): Uint8ClampedArray<ArrayBuffer> {
   const text = atob(base64);
@@ -78,4 +78,19 @@ export function bandOf(rows: Rows): { low: (number | null)[]; high: (number | nu
       return mean === null || std === null || std === undefined ? null : mean + sign * std;
     });
   return { low: around(-1), high: around(1) };
+}
+
+/** Recorded numbers over steps, without those of which there is none. */
+export interface Lines {
+  steps: number[];
+  lines: { name: string; values: Column }[];
+}
+
+/** None where nothing is recorded, or nothing so far. Where steps are unknown they are counted. */
+export function linesOf(history: History | null | undefined): Lines | undefined {
+  const { step = [], ...rest } = history ?? {};
+  const lines = Object.entries(rest)
+    .filter(([name, values]) => name !== 'optimizer_step' && values.some((value) => value !== null))
+    .map(([name, values]) => ({ name: name.replaceAll('_', ' '), values }));
+  return lines.length > 0 ? { steps: step.map((value, place) => value ?? place), lines } : undefined;
 }

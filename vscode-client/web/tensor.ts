@@ -6,7 +6,7 @@ import { EVERYTHING, isNote, type AttentionMap, type Figures, type TensorBody, t
 import { histogram, historyChart, rowsChart } from './charts';
 import { firstChoice, fits, wantedOf, type Choice } from './choice';
 import { headControls, rowControls, sliceControls } from './controls';
-import { number } from './decode';
+import { linesOf, number } from './decode';
 import { drawImage, drawSlice } from './heatmap';
 
 declare function acquireVsCodeApi(): {
@@ -77,7 +77,8 @@ function render(body: TensorBody): void {
     else drawAttention(part, body.attention, now);
   }
   const part = section('Over steps');
-  if (body.history) historyChart(part, body.history);
+  const lines = linesOf(body.history);
+  if (lines) historyChart(part, lines);
   else say(part, 'Not recorded: "tp record on" in the debug console records parameters and layers.');
   if (focused) [...main.querySelectorAll('label')].find((label) => label.textContent === focused)?.querySelector<HTMLElement>('select, input')?.focus();
 }

@@ -331,12 +331,7 @@ class Recorder(Watch):
 
     def read(self, glob: str | None = None, history: bool = False) -> Facts:
         """The facts of the layers that `glob` matches, and of the parameters in them."""
-        for _, samples in self._tables[:]:
-            if self._lock.acquire(timeout=_LOCK_SECONDS):
-                try:
-                    samples.measure(wait=False)
-                finally:
-                    self._lock.release()
+        self._measure_rest(wait=True)
         roots = [root for root in self._roots.copy().values() if root.root() is not None]
         kinds = {root.kind for root in roots}
         roots += [root for root in self._gone.copy().values() if root.kind not in kinds]
@@ -379,13 +374,29 @@ class Recorder(Watch):
             ranks=ranks,
         )
 
+    def _measure_rest(self, *, wait: bool) -> None:
+        """What was sampled and not measured so far; without `wait` only what is on the CPU."""
+        for _, samples in self._tables[:]:
+            if not (wait or samples.is_on_cpu):
+                continue
+            if self._lock.acquire(timeout=_LOCK_SECONDS if wait else 0):
+                try:
+                    samples.measure(wait=False)
+                finally:
+                    self._lock.release()
+
     def of_layer(self, module: Module, history: bool = False) -> Layer | None:
-        """The facts of one module; None where nothing is recorded of it."""
+        """The facts of one module; None where nothing is recorded of it.
+
+        Without history what was sampled on a device may be of an earlier step: nothing runs there.
+        """
+        self._measure_rest(wait=history)
         record = self._layers.get(id(module))
         return record.facts(0, history) if record is not None and record.calls else None
 
     def of_parameter(self, parameter: torch.Tensor, history: bool = False) -> Parameter | None:
-        """The facts of one parameter; None where nothing is recorded of it."""
+        """The same of one parameter."""
+        self._measure_rest(wait=history)
         record = self._parameters.get(id(parameter))
         if record is None or record.step is None:
             return None

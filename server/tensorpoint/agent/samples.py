@@ -71,6 +71,11 @@ class Samples:
         self.rows: list[tuple[Measured, int | None, int, int]] = []
         self._measured = 0
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether to measure them runs nothing on a device."""
+        return self._device.type == "cpu"
+
     @unseen
     def take_any(self, tensor: torch.Tensor, whom: Measured, step: int | None) -> None:
         """Copy a sample of any tensor into the next row; nothing if it can't be looked at."""
@@ -107,8 +112,13 @@ class Samples:
         return sys.modules["torch"].cuda.stream(self._stream)
 
     def _is_idle(self) -> bool:
+        if self._stream is None:
+            return True
+        with self._on():
+            if not can_wait(self._device):  # to ask whether it is idle would end the capture
+                return False
         end = time.monotonic() + _PATIENCE_SECONDS
-        while self._stream is not None and not self._stream.query():
+        while not self._stream.query():
             if time.monotonic() > end:
                 return False
             time.sleep(0.005)

@@ -59,7 +59,7 @@ export interface Picture {
   rgba: string;
 }
 
-type Column = (number | null)[];
+export type Column = (number | null)[];
 
 export interface Rows {
   dim: number;

@@ -113,7 +113,8 @@ class Summaries:
         parts = [f"output {shapes or 'not a tensor'} in step {fact.step}"]
         statistics = fact.statistics
         if statistics is not None and statistics.mean is not None:
-            parts.append(f"µ {number(statistics.mean)} σ {number(statistics.std or 0.0)}")
+            then = "" if statistics.step == fact.step else f" in step {statistics.step}"
+            parts.append(f"µ {number(statistics.mean)} σ {number(statistics.std or 0.0)}{then}")
         norms = [
             found.gradient_norm
             for parameter in parameters_in(module)
