@@ -179,8 +179,25 @@ def test_what_setting_means_for_autograd_is_said(editor: Editor) -> None:
     eventually(
         lambda: "fc.weight requires a gradient: it was set" in editor.session.output(), "a note"
     )
+    row = ("fc", "bias", "values", "[1]")
+    assert editor.set("0.5", *row)["body"]["value"] == "0.5"
+    assert editor.now("fc.bias[1].item(), fc.bias._version") == "(0.5, 2)"
+    note = (
+        "it was set without recording that, and its version is 2 now. A backward through a graph "
+        "that has used it and needs the old value raises."
+    )
+    eventually(lambda: f"fc.bias requires a gradient: {note}" in editor.session.output(), "a note")
     assert editor.set_expression("h[0, 0]", "1")["success"]
     assert editor.now("h[0, 0].item(), h.grad_fn is not None") == "(1.0, True)"
+
+
+@pytest.mark.parametrize("rows", [("[0]",), ("[1]", "[2]")])
+def test_a_row_of_data_is_not_set_past_autograd(editor: Editor, rows: tuple[str, ...]) -> None:
+    tensor = "fc", ("weight" if len(rows) > 1 else "bias")
+    answer = editor.set("7", *tensor, "raw", "attributes", "data", "values", *rows)
+    assert not answer["success"]
+    assert f"Set {'.'.join(tensor)} itself" in answer["message"]
+    assert editor.now(f"7 in {'.'.join(tensor)}") == "False"
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,6 @@ class Refusal(ValueError):
 
 def set_element(tensor: Any, index: Any, value: Any, name: str) -> str:
     """Set `tensor[index]`; returns what that means for autograd ("" for nothing)."""
-    if name.endswith(".data"):
-        raise Refusal(
-            f"{name} has a version of its own: a backward that needs the old value would compute "
-            f"something else silently. Set {name.removesuffix('.data')} itself"
-        )
     target = _target(tensor, index)
     _check(target, value)
     consequence = _consequence(tensor, name)
@@ -144,8 +139,8 @@ def _consequence(tensor: Any, name: str) -> str:
             f"{name} was set in place, its version is {version} now. A backward through a graph "
             "that has saved it raises."
         )
-    what = "the graph" if not read(tensor, "is_leaf") else "a graph that has used it"
+    what = "the graph that" if not read(tensor, "is_leaf") else "a graph that has used it and"
     return (
         f"{name} requires a gradient: it was set without recording that, and its version is "
-        f"{version} now. A backward through {what} that needs the old value raises."
+        f"{version} now. A backward through {what} needs the old value raises."
     )

@@ -104,7 +104,7 @@ class Children:
             *_version(tensor),
             *_storage(tensor, neighbours),
             Child("values", values_node(tensor), ""),
-            Child("raw", raw_node(tensor)),
+            Child("raw", raw_node(tensor), ""),
         ]
 
     def _gradient(self, tensor: Any) -> list[Child]:
@@ -160,7 +160,7 @@ class Children:
         hooks = _hooks_of(held)
         if hooks:
             rows.append(Child("hooks", _list_node(hooks)))
-        rows.append(Child("raw", raw_node(module)))
+        rows.append(Child("raw", raw_node(module), ""))
         return rows
 
 
@@ -334,7 +334,7 @@ def raw_node(value: Any) -> Node:
     def children(_: Page) -> Sequence[Child]:
         if is_module(value):
             return [Child(name, item, f".{name}") for name, item in held_by(value).items()]
-        return [Child("attributes", Raw(value))]
+        return [Child("attributes", Raw(value), "")]
 
     return Node("all attributes", "", children)
 
@@ -354,9 +354,7 @@ def _of_array(array: Any) -> list[Child]:
             Child("histogram", on_request(lambda: histogram_node(array))),
             Child("values", values_node(tensor), ""),
         ]
-    rows.append(
-        Child("raw", Node("all attributes", "", lambda _: [Child("attributes", Raw(array))]))
-    )
+    rows.append(Child("raw", raw_node(array), ""))
     return rows
 
 

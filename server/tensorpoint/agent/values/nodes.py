@@ -48,8 +48,9 @@ class Node:
     indexed: int = 0
     #: The number of the first of those.
     first: int = 0
-    #: Sets the child of this name to a value; says what follows from that, or raises ValueError.
-    assign: Callable[[str, Any], str] | None = None
+    #: Sets the child of this name to a value, where an expression leads to this row; says what
+    #: follows from that, or raises ValueError.
+    assign: Callable[[str, Any, str], str] | None = None
     #: Whether the row itself can be set, by its parent.
     can_be_set: bool = False
     #: Other fields of a DAP variable.

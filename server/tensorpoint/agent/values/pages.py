@@ -86,9 +86,9 @@ def _row(tensor: Any, owner: Any, index: list[int], start: int, stop: int) -> No
         part = _part(page, start, stop)
         return _elements(tensor, owner, index, part.start, part.stop)
 
-    def assign(name: str, value: Any) -> str:
+    def assign(name: str, value: Any, expression: str) -> str:
         position = int(name.strip("[]"))
-        return set_element(owner, (*index, position), value, "the tensor")
+        return set_element(owner, (*index, position), value, expression)
 
     text = f"[{', '.join(str(size) for size in (count, *shape[1:]))}]"
     if len(shape) == 1 and is_on_cpu(tensor):

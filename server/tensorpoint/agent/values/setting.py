@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Any
 
-from .assign import set_element
+from .assign import Refusal, set_element
 from .nodes import Page, is_node
 from .plain import is_module, is_tensor
 from .view import View
@@ -39,6 +40,7 @@ class Setting:
         if place is None:
             return None
         tensor, name, index = place
+        _check_owner(frame, name)
         note = set_element(tensor, index, _evaluated(frame, text), name)
         if note:
             self._tell(note)
@@ -46,7 +48,19 @@ class Setting:
 
 
 def _set_element(variable: Any, name: str, text: str) -> str:
-    return variable.value.assign(name, _evaluated(variable.frame, text))
+    expression = variable.evaluate_name or "the tensor"
+    _check_owner(variable.frame, expression)
+    return variable.value.assign(name, _evaluated(variable.frame, text), expression)
+
+
+def _check_owner(frame: Any, expression: str) -> None:
+    """Refuse `weight.data` and its rows; what is no tensor may have a tensor called data."""
+    found = _DATA.fullmatch(expression)
+    if frame is not None and found is not None and is_tensor(_evaluated(frame, found["owner"])):
+        raise Refusal(
+            f"{expression} has a version of its own: a backward that needs the old value would "
+            f"compute something else silently. Set {found['owner']} itself"
+        )
 
 
 def _set_attribute(variable: Any, name: str, text: str) -> str:
@@ -91,6 +105,8 @@ def _element(frame: Any, expression: str) -> tuple[Any, str, Any] | None:
     return None if found is None else (*found, _flat(index))
 
 
+#: `weight.data`, and a row of it.
+_DATA = re.compile(r"(?P<owner>.+)\.data(\[\d+\])*")
 #: What gives back its index.
 _INDEX = "type('', (), {'__class_getitem__': classmethod(lambda _, index: index)})"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ import torch
 from torch import nn
 
 from tensorpoint.agent.values.assign import Refusal, set_element
+from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.setting import Setting
+from tensorpoint.agent.values.view import View
 
 
 def test_an_element_a_row_and_a_view_are_written() -> None:
@@ -127,10 +132,13 @@ def test_a_backward_that_needs_the_old_value_raises_as_is_said() -> None:
 
 
 def test_a_write_that_autograd_would_not_see_is_refused() -> None:
-    weight = nn.Parameter(torch.ones(2))
+    weight, holder = nn.Parameter(torch.ones(2)), SimpleNamespace(data=torch.ones(2))
+    setting, frame = Setting(View(Known()), lambda note: None), sys._getframe()
     with pytest.raises(Refusal, match="Set weight itself"):
-        set_element(weight.data, 0, 5.0, "weight.data")
+        setting.set_expression(frame, "weight.data[0]", "5")
     assert weight.tolist() == [1.0, 1.0]
+    setting.set_expression(frame, "holder.data[0]", "5")  # a tensor of this name is as any other
+    assert holder.data.tolist() == [5.0, 1.0]
     detached = weight.detach()
     set_element(detached, 0, 5.0, "detached")  # shares the counter
     assert weight._version == 1
