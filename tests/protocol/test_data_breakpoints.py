@@ -222,6 +222,77 @@ def test_no_gradient_is_told_of_those_that_got_none_and_of_no_other(write: Write
         assert session.exit_code() == 0
 
 
+def test_hit_counts_and_modes_choose_when_it_stops(write: Write) -> None:
+    with Session() as session:
+        watching = Watching(session, write(PROGRAM.replace("range(4)", "range(8)")))
+        modes = [item["mode"] for item in session.capabilities["breakpointModes"]]
+        assert modes == ["changed", "nonfinite", "reshaped", "no_grad"]
+        made = watching.set(
+            {"dataId": watching.id("net.seen", mode="changed"), "hitCondition": "% 3"},
+            {"dataId": watching.id("free", mode="nonfinite")},
+            {"dataId": watching.id("net.unused.weight", mode="no_grad"), "hitCondition": ">= 1"},
+            {"dataId": watching.id("net.calls"), "hitCondition": "> 6"},
+            # A condition of its own comes before the mode.
+            {"dataId": watching.id("net.out.bias", mode="changed"), "condition": "norm > 100"},
+        )
+        assert all(item["verified"] for item in made)
+        expected = [
+            ("no gradient for unused.weight", 0, None),
+            ("change of seen", 2, 3),
+            ("nonfinite for free", 3, None),
+            ("change of seen", 4, 6),  # the fourth was its being replaced after step 2
+            ("change of calls", 6, 7),
+            ("change of seen", 7, 9),
+            ("change of calls", 7, 8),
+        ]
+        for headline, step, hits in expected:
+            _, text = watching.next_stop()
+            assert text.startswith(headline)
+            assert (f"Hit {hits}." in text) if hits else ("Hit" not in text)
+            assert session.evaluate("step", watching.stopped) == str(step)
+        session.resume()
+        assert session.exit_code() == 0
+
+
+GRADIENT_SLOT = """\
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+print("start")  # start
+for step in range(3):
+    optimizer.zero_grad(set_to_none=step == 1)
+    for _ in range(2 if step == 2 else 1):
+        net(torch.ones(2, 4)).sum().backward()
+    if step == 2:
+        net[0].weight.grad = net[0].weight.grad.clone()
+    optimizer.step()
+print("end")
+"""
+
+
+def test_a_gradient_breakpoint_watches_the_slot_of_its_parameter(write: Write) -> None:
+    """Made anew, set to None, accumulated into, set to zero, replaced: each once, and no other."""
+    with Session() as session:
+        watching = Watching(session, write(GRADIENT_SLOT))
+        watching.set({"dataId": watching.id("net[0].weight.grad")})
+        for step, text in (
+            (0, "It was None before"),
+            (1, "It is None now"),
+            (1, "It was None before"),
+            (2, "It was changed between the end of SGD.step and the call of Sequential"),
+            (2, "by backward, up to the gradient of 0.weight"),
+            (2, "by backward, up to the gradient of 0.weight"),
+            (2, "It is another tensor now, not written in place"),
+        ):
+            assert text in watching.next_stop()[1]
+            assert session.evaluate("step", watching.stopped) == str(step)
+        session.resume()
+        assert session.exit_code() == 0
+
+
 def test_op_precision_names_the_operation_that_modified_it(write: Write) -> None:
     with Session() as session:
         watching = Watching(session, write(PROGRAM), precision="op")

@@ -162,7 +162,10 @@ def test_a_hover_on_a_module_is_of_its_last_call(program: Any) -> None:
         (last,) = session.request("tensorpoint/facts", layers="last")["layers"]
         statistics = last["statistics"]
         assert statistics["step"] == last["step"] == 4
-        assert f"output f32[3, 2] in step 4 | µ {statistics['mean']:.3g} σ " in hover
+        assert hover.startswith("Linear(8, 2) 18 parameters f32 cpu train | output f32[3, 2] in st")
+        assert f"in step 4 | µ {statistics['mean']:.3g} σ " in hover
+        norm = session.evaluate("grad_norm(net.last)", stopped, "watch")
+        assert hover.endswith(f"‖grad‖ {float(norm):.3g}")
         session.resume()
         assert session.exit_code() == 0
 

@@ -115,8 +115,8 @@ class Children:
         rows = [Child("grad", read(tensor, "grad"), ".grad")]
         fact = self._known.parameter(tensor)
         if fact is not None and fact.step is not None:
-            text = f"‖grad‖ {number(fact.gradient_norm or float('nan'))} in step {fact.step}"
-            rows.append(Child("recorded gradient", leaf(text)))
+            norm = "not finite" if fact.gradient_norm is None else number(fact.gradient_norm)
+            rows.append(Child("recorded gradient", leaf(f"‖grad‖ {norm} in step {fact.step}")))
         return rows
 
     def _origin(self, tensor: Any, frame: FrameType | None) -> list[Child]:

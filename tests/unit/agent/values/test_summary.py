@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,9 @@ from torch import nn
 from tensorpoint.agent.values import summary
 from tensorpoint.agent.values.cache import Cache
 from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.nodes import ALL, Node
 from tensorpoint.agent.values.summary import Summaries
+from tensorpoint.agent.values.view import View
 from tensorpoint.wire.facts import Parameter
 
 RECORDED = Parameter(
@@ -39,6 +43,15 @@ def test_a_gradient_that_is_gone_is_the_recorded_one_and_said_to_be() -> None:
     assert hover(weight, RECORDED)[:2] == ["‖grad‖ 5 in step 7", "no gradient now"]
     assert hover(weight) == ["no gradient"]
     assert hover(nn.Parameter(torch.ones(2), requires_grad=False)) == []
+
+
+@pytest.mark.parametrize(("norm", "text"), [(0.0, "0"), (0.25, "0.25"), (None, "not finite")])
+def test_the_recorded_gradient_has_a_row(norm: float | None, text: str) -> None:
+    recorded = replace(RECORDED, gradient_norm=norm, gradient_finite=norm is not None)
+    shown = View(Known(parameter=lambda _: recorded))
+    rows = shown.children(nn.Parameter(torch.ones(2)), ALL, None) or ()
+    (row,) = (row.value for row in rows if row.name == "recorded gradient")
+    assert isinstance(row, Node) and row.text == f"‖grad‖ {text} in step 7"
 
 
 def test_a_gradient_on_a_device_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
