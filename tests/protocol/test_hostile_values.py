@@ -280,3 +280,97 @@ def test_nothing_is_kept_alive_once_the_program_goes_on(editor: Editor) -> None:
     editor.session.resume()
     assert editor.session.exit_code() == 0
     assert "gone True" in editor.session.output("stdout")
+
+
+PROPERTIES = """\
+import dataclasses
+import time
+
+import torch
+from torch import nn
+from transformers import BatchEncoding
+from transformers.utils import ModelOutput
+
+torch.set_num_threads(1)
+calls = []
+
+
+class Hanging:
+    @property
+    def hangs(self):
+        calls.append(type(self).__name__)
+        time.sleep(3600)
+
+    @property
+    def fails(self):
+        calls.append(type(self).__name__)
+        raise SystemError("fails")
+
+
+class Net(Hanging, nn.Linear):
+    pass
+
+
+class Values(Hanging, torch.Tensor):
+    pass
+
+
+class Encoding(Hanging, BatchEncoding):
+    def __getattr__(self, name):
+        calls.append(name)
+        return super().__getattr__(name)
+
+
+@dataclasses.dataclass
+class Output(Hanging, ModelOutput):
+    logits: torch.Tensor = None
+
+
+@dataclasses.dataclass
+class Batch(Hanging):
+    image: torch.Tensor
+
+
+net = Net(2, 2)
+values = torch.ones(2).as_subclass(Values)
+encoding = Encoding({"ids": torch.ones(2)})
+output = Output(logits=torch.ones(2))
+batch = Batch(torch.ones(2))
+plain = Hanging()
+together = [net, values, encoding, output, batch, plain]
+calls.clear()
+print("ready")  # stop
+"""
+
+
+def test_no_property_runs_for_tensors_modules_and_what_holds_them(tmp_path: Path) -> None:
+    """A plain object is debugpy's: its properties run when it is opened, and for no row."""
+    pytest.importorskip("transformers")
+    path = tmp_path / "program.py"
+    path.write_text(PROPERTIES, encoding="utf-8")
+    with Session() as session:
+        session.launch(path, filters=[], breakpoints={str(path): [line_of(path, "# stop")]})
+        stopped = session.stopped()
+
+        def rows(reference: int) -> dict[str, Message]:
+            answer = session.request("variables", variablesReference=reference)
+            return {row["name"]: row for row in answer["variables"]}
+
+        shown = rows(session.scopes(stopped)["Locals"])
+        for name, first in (
+            ("net", "training"),
+            ("values", "shape"),
+            ("encoding", "ids"),
+            ("output", "logits"),
+            ("batch", "image"),
+        ):
+            assert next(iter(rows(shown[name]["variablesReference"]))) == first
+            for context in ("hover", "watch"):
+                assert session.evaluate(name, stopped, context)
+        inner = [row["value"] for row in rows(shown["together"]["variablesReference"]).values()]
+        assert {shown[name]["value"] for name in ("net", "values", "output", "plain")} <= {*inner}
+        frame = session.frames(stopped)[0]["id"]
+        session.request("tensorpoint/inlineValues", frameId=frame)
+        assert session.evaluate("calls", stopped, "repl") == "[]"
+        session.resume()
+        assert session.exit_code() == 0

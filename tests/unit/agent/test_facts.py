@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from tensorpoint.agent.facts_file import as_json
-from tensorpoint.agent.samples import ROWS
+from tensorpoint.agent.samples import ROWS, Samples
 from tensorpoint.wire import Facts
 from tensorpoint.wire.facts import SAMPLE, STEPS_KEPT
 from tests.unit.agent.recorded import Net, Recording, Says, line_of, recording, train
@@ -234,6 +234,18 @@ def test_rows_are_measured_when_the_table_is_full(recording: Recording) -> None:
     history = recording.layer("").history
     assert history is not None
     assert history.mean == tuple(float(step) for step in range(ROWS + 1 - STEPS_KEPT, ROWS + 1))
+
+
+def test_nothing_runs_on_a_device_for_a_layer_that_is_hovered_over(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording.says(torch.ones(2))
+    monkeypatch.setattr(Samples, "is_on_cpu", False)
+    of_layer = recording.recorder.of_layer
+    layer = of_layer(recording.says)
+    assert layer is not None and layer.statistics is None
+    layer = of_layer(recording.says, history=True)  # the tensor view has asked
+    assert layer is not None and layer.statistics is not None and layer.statistics.mean == 1
 
 
 def test_what_a_thread_that_has_ended_recorded_is_kept(recording: Recording) -> None:

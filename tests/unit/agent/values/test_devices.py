@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable
@@ -25,6 +29,7 @@ from tensorpoint.agent.values import (
 )
 from tensorpoint.agent.values.known import Known
 from tensorpoint.agent.values.measures import Measures
+from tensorpoint.agent.values.memory import read_memory
 from tensorpoint.agent.values.nodes import ALL, Node
 from tensorpoint.agent.values.view import View
 
@@ -118,6 +123,12 @@ def test_metrics_on_a_device_are_those_of_the_cpu(
     assert measure(value) == pytest.approx(near, nan_ok=True)
 
 
+def test_memory_of_a_device_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "fetch", lambda tensor, work: devices.Unavailable(devices.BUSY))
+    with pytest.raises(ValueError, match="the device is busy"):
+        read_memory(torch.ones(4), 0, 8)
+
+
 @pytest.mark.usefixtures("far_away")
 @pytest.mark.parametrize("name", ["nonfinite", "absmax", "norm", "zero_fraction", "entropy"])
 def test_a_metric_does_not_wait_for_a_stream_that_hangs(
@@ -149,3 +160,60 @@ def test_a_metric_gives_up_on_a_busy_gpu() -> None:
     assert time.monotonic() - begin < 5
     torch.cuda.synchronize()
     assert Measures(Known()).functions["norm"](tensor) == pytest.approx(math.sqrt(8))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_memory_of_a_gpu_is_read_in_pages() -> None:
+    tensor = torch.arange(8.0, device="cuda")[2:6]
+    body = read_memory(tensor, 4, 8)
+    assert struct.unpack("<2f", base64.b64decode(body["data"])) == (3.0, 4.0)
+    assert int(body["address"], 16) == tensor.data_ptr() + 4
+    assert read_memory(tensor, 20, 8)["unreadableBytes"] == 4
+    torch.cuda._sleep(20_000_000_000)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="the device is busy"):
+        read_memory(tensor, 0, 4)
+    assert time.monotonic() - begin < 5
+    torch.cuda.synchronize()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_hover_and_a_repr_do_not_wait_for_a_busy_gpu() -> None:
+    named = namedtuple("named", "x loss")(
+        torch.ones(3, device="cuda"), torch.ones((), device="cuda")
+    )
+    shown = View(Known())
+    torch.cuda._sleep(20_000_000_000)
+    begin = time.monotonic()
+    assert shown.text(named.x, "hover") == "f32[3] cuda:0 | statistics on request"
+    with reprs.in_short():
+        assert repr(named) == "named(x=f32[3] cuda:0, loss=f32[] cuda:0)"
+    assert time.monotonic() - begin < 5
+    torch.cuda.synchronize()
+
+
+BROKEN = """\
+import torch
+from tensorpoint.agent.values.known import Known
+from tensorpoint.agent.values.nodes import ALL
+from tensorpoint.agent.values.view import View
+
+kept, shown = torch.ones(3, device="cuda"), View(Known())
+try:
+    kept[torch.tensor([5], device="cuda")].sum().item()
+except Exception as error:
+    print(type(error).__name__)
+rows = {row.name: row.value for row in shown.children(kept, ALL, None)}
+print(shown.text(kept, "hover"))
+print(rows["statistics"].children(ALL)[0].value.text)
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_after_a_device_side_assert_there_is_metadata_and_one_message() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=120, check=True
+    )
+    _, hover, statistics = ended.stdout.splitlines()
+    assert hover == "f32[3] cuda:0 | statistics on request"
+    assert statistics.startswith("CUDA has failed before (")
