@@ -11,7 +11,14 @@ if (!basename(wheel).startsWith(`tensorpoint-${version}-`))
 
 rmSync('dist', { recursive: true, force: true });
 mkdirSync('dist/wheel', { recursive: true });
-cpSync(wheel, `dist/wheel/${basename(wheel)}`);
+// Not compressed: as a whole, in the .vsix, it gets a fifth smaller than file by file.
+const store = `
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel, zipfile.ZipFile(sys.argv[2], "w") as stored:
+    for item in wheel.infolist():
+        stored.writestr(item, wheel.read(item), zipfile.ZIP_STORED)
+`;
+execFileSync('../.venv/bin/python', ['-c', store, wheel, `dist/wheel/${basename(wheel)}`]);
 cpSync('../LICENSE', 'LICENSE.txt');
 const run = (command, ...args) => execFileSync(process.execPath, [command, ...args], { stdio: 'inherit' });
 run('esbuild.mjs');
