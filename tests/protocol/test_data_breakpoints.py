@@ -206,8 +206,9 @@ def test_no_gradient_is_told_of_those_that_got_none_and_of_no_other(write: Write
         made = watching.set(
             *(
                 {"dataId": watching.id(name), "condition": "no_grad"}
-                for name in ("net[0].weight", "net[1].bias.grad", "by_hand", "unused")
-            )
+                for name in ("net[0].weight", "net[1].bias.grad", "unused")
+            ),
+            {"dataId": watching.id("by_hand"), "condition": "no_grad or reshaped"},
         )
         assert all(item["verified"] for item in made)
         line, text = watching.next_stop()

@@ -257,18 +257,7 @@ class DataWatch(Watch):
         """Look at the condition after a change, and stop if it turned true."""
         first, watched.is_known = not watched.is_known, True
         has_changed = not _same(then, now, 0)
-        value = watched.target.tensor()
-
-        def read_word(word: str) -> float | bool | None:
-            if word == "changed":
-                return has_changed
-            if word == "reshaped":
-                return (then.shape, then.dtype) != (now.shape, now.dtype)
-            if word == "no_grad":
-                return watched.missing is not None and not watched.was_given
-            return self._measured(word, value)
-
-        holds = watched.condition.holds(read_word) is True
+        holds = self._holds(watched, then, now)
         turned = holds and ("changed" in watched.condition.words or not watched.holds)
         watched.holds = holds
         if not turned or (first and not has_changed):
@@ -277,6 +266,20 @@ class DataWatch(Watch):
         if not watched.hits_fire(watched.hits):
             return
         self._fire(watched, then, now, where, entered)
+
+    def _holds(self, watched: _Watched, then: Look, now: Look) -> bool:
+        value = watched.target.tensor()
+
+        def read_word(word: str) -> float | bool | None:
+            if word == "changed":
+                return not _same(then, now, 0)
+            if word == "reshaped":
+                return (then.shape, then.dtype) != (now.shape, now.dtype)
+            if word == "no_grad":
+                return watched.missing is not None and not watched.was_given
+            return self._measured(word, value)
+
+        return watched.condition.holds(read_word) is True
 
     def _measured(self, word: str, value: Any) -> float | bool | None:
         if word == "step":
@@ -296,13 +299,7 @@ class DataWatch(Watch):
         if not is_tensor(parameter) or not read(parameter, "requires_grad"):
             return
         watched.missing = _why_missing(watched, read(parameter, "grad"))
-
-        def read_word(word: str) -> float | bool | None:
-            if word == "no_grad":
-                return watched.missing is not None
-            return self._measured(word, target.tensor())
-
-        holds = watched.condition.holds(read_word) is True
+        holds = self._holds(watched, watched.look, watched.look)
         turned, watched.holds = holds and not watched.holds, holds
         if turned:
             watched.hits += 1
