@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from tensorpoint.agent import quiet
+from tests.unit.agent.ops.replaying import looking
 from tests.unit.agent.ops.test_locate import BY_ROOT, Net, locating
-from tests.unit.agent.ops.test_replay import looking
 
 
 def modes() -> dict[str, Any]:

@@ -8,9 +8,7 @@ import random
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -21,77 +19,10 @@ from torch import nn
 from tensorpoint.agent.causes import explain
 from tensorpoint.agent.hooks import Hooks
 from tensorpoint.agent.modules import Call, Names
-from tensorpoint.agent.ops.recorder import NotReplayable
-from tensorpoint.agent.ops.replay import Found, Replayer
+from tensorpoint.agent.ops.replay import Replayer
 from tensorpoint.agent.ops.state import Entries
 from tensorpoint.agent.ops.suspect import ForwardSuspect
-from tensorpoint.agent.tensors import has_nonfinite, tensors_in
-
-
-@dataclass
-class Looking:
-    """Looks for the operation of the first bad output, as the watch does."""
-
-    entries: Entries
-    replayer: Replayer
-    found: list[Found] = field(default_factory=list[Found])
-    refused: list[str] = field(default_factory=list[str])
-    #: Function and line of code where the second pass stopped.
-    live: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    at_stop: Callable[[FrameType], None] | None = None
-
-    def on_exit(self, call: Call, outer: list[Call], output: Any) -> None:
-        if self.found or self.refused:
-            return
-        if any(has_nonfinite(tensor) for _, tensor in tensors_in(output, "")):
-            try:
-                found = self.replayer.find(ForwardSuspect(output, call=call, outer=tuple(outer)))
-            except NotReplayable as reason:
-                self.refused.append(str(reason))
-                return
-            self.found.append(found)
-            assert found.live is not None
-            assert found.live(self._stop) == bool(self.live)
-
-    def _stop(self, frame: FrameType) -> None:
-        self.live.append((frame.f_code.co_name, frame.f_lineno - frame.f_code.co_firstlineno))
-        if self.at_stop is not None:
-            self.at_stop(frame)
-
-    @property
-    def operation(self) -> tuple[str, int]:
-        """Its name, and its line counted from the `def`."""
-        (found,) = self.found
-        return found.made.name, self.live[0][1]
-
-
-@contextmanager
-def looking() -> Iterator[Looking]:
-    def fail(culprit: Any, error: Exception) -> None:
-        raise error
-
-    entries, hooks = Entries(), Hooks(Names(), fail)
-    watch = Looking(entries, Replayer(entries, hooks.aside))
-    hooks.listen([entries, watch])
-    hooks.install()
-    try:
-        yield watch
-    finally:
-        hooks.remove()
-
-
-def run(model: nn.Module, steps: int, batch: Callable[[], torch.Tensor]) -> Looking:
-    """Call the model until something bad is found."""
-    with looking() as watch:
-        for _ in range(steps):
-            model(batch())
-            if watch.found or watch.refused:
-                break
-    return watch
-
-
-def rows() -> torch.Tensor:
-    return torch.randn(4, 4)
+from tests.unit.agent.ops.replaying import looking, rows, run
 
 
 class Dropping(nn.Module):
@@ -287,79 +218,6 @@ def test_a_compiled_function_is_run_eagerly() -> None:
 def test_in_inference_mode() -> None:
     with torch.inference_mode():
         assert run(Masked(), 1, rows).operation == ("sqrt", 3)
-
-
-class Growing:
-    """A cache as transformers' DynamicCache has it: a new, longer tensor at each step."""
-
-    def __init__(self) -> None:
-        self.keys: torch.Tensor | None = None
-
-    def update(self, keys: torch.Tensor) -> torch.Tensor:
-        self.keys = keys if self.keys is None else torch.cat([self.keys, keys])
-        return self.keys
-
-
-class Decoding(nn.Module):
-    def forward(self, x: torch.Tensor, cache: Growing) -> torch.Tensor:
-        keys = cache.update(x)
-        return x.sum() / float(len(keys) < 12)
-
-
-def test_a_cache_given_as_an_argument_is_as_long_as_it_was() -> None:
-    cache = Growing()
-    with looking() as watch:
-        for _ in range(3):
-            Decoding()(rows(), cache)
-    assert watch.operation == ("div", 2)
-    assert cache.keys is not None
-    assert len(cache.keys) == 12
-
-
-def test_the_cache_of_transformers_is_as_long_as_it_was() -> None:
-    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-
-    def decode(model: Any) -> list[torch.Tensor]:
-        cache: Any = DynamicCache(config=model.config)
-        ids = torch.tensor([[1, 2, 3]])
-        with torch.no_grad():
-            for _ in range(4):
-                output = model(input_ids=ids, past_key_values=cache, use_cache=True)
-                ids = output.logits[:, -1:].argmax(-1)
-        return [ids, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))]
-
-    def make() -> Any:
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=32,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-        )
-        model: Any = LlamaForCausalLM(config).eval()
-        model.model.layers[1].mlp.act_fn = Asides()
-        return model
-
-    expected = decode(make())
-    with looking() as watch:
-        found = decode(make())
-    assert watch.operation[0] == "log"
-    for mine, other in zip(found, expected, strict=True):
-        assert mine.equal(other)
-
-
-class Asides(nn.Module):
-    """Its third call makes a NaN that only a layer on the side sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls, self.aside = 0, nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        self.aside(torch.log(x * 0 - 1) if self.calls == 3 else x)
-        return x
 
 
 def test_a_model_is_let_go_with_what_was_noted_of_it() -> None:
